@@ -9,9 +9,14 @@ Source: Ma, Saratchandran, Gordon, Lucey, "Mask-Based Priors Are More Persistent
 Initializations", 2026.
 """
 
+from typing import Literal, overload
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from maskprior.kernels.dispatch import compute_attention
+from maskprior.kernels.problem import check_bias_dtype, make_problem
 
 ALLOWED_LOGIT = 4.0
 SUPPRESSED_LOGIT = -10.0
@@ -122,3 +127,90 @@ def structure_pattern(structure: Tensor) -> Tensor:
         row = (total.squeeze(-1) == 0).nonzero()[0].tolist()
         raise ValueError(f"expected every query to interact with some key, got an empty row at index {row}")
     return structure / total
+
+
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask_logits: Tensor | None = None,
+    *,
+    bias: Tensor | None = None,
+    allowed: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+    need_weights: Literal[False] = False,
+    backend: str = "auto",
+) -> Tensor: ...
+
+
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask_logits: Tensor | None = None,
+    *,
+    bias: Tensor | None = None,
+    allowed: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+    need_weights: Literal[True],
+    backend: str = "auto",
+) -> tuple[Tensor, Tensor]: ...
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask_logits: Tensor | None = None,
+    *,
+    bias: Tensor | None = None,
+    allowed: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+    need_weights: bool = False,
+    backend: str = "auto",
+) -> Tensor | tuple[Tensor, Tensor]:
+    """softmax(scale · Q Kᵀ + log σ(M)) V over the allowed keys.
+
+    A query that may attend to nothing gives zeros with zero gradients. A bias of −∞ acts as not allowed.
+
+    Args:
+        query: ``[B, Hq, Lq, d]``.
+        key: ``[B, Hkv, Lk, d]``, Hq a multiple of Hkv (grouped queries).
+        value: ``[B, Hkv, Lk, dv]``.
+        mask_logits: M, ``[Lq, Lk]``, ``[1 or Hq, Lq, Lk]`` or ``[1, 1 or Hq, Lq, Lk]``.
+        bias: a ready log σ(M) of those shapes, instead of ``mask_logits`` (computed once for many layers).
+        allowed: bool, broadcastable to ``[B, Hq, Lq, Lk]``, True = may attend.
+        is_causal: also restrict query i to keys j ≤ i + Lk − Lq (the last query sees every key).
+        scale: factor of Q Kᵀ; None means 1/√d.
+        dropout_p: probability of dropping a weight; pass 0 in evaluation.
+        need_weights: also return the attention weights (before dropout), ``[B, Hq, Lq, Lk]``.
+        backend: see :func:`maskprior.kernels.select_backend`.
+
+    Returns:
+        ``[B, Hq, Lq, dv]`` in the query's dtype; with ``need_weights``, (output, weights).
+
+    Raises:
+        ValueError: shapes that do not fit, both ``mask_logits`` and ``bias``, a bias of +∞, or a backend that
+            is unknown or cannot do what is asked.
+        TypeError: a bool or integer bias, or an ``allowed`` that is not bool.
+
+    Source: Ma et al. 2026, section 3; Vaswani et al., "Attention Is All You Need", 2017, section 3.2.
+    """
+    if mask_logits is not None:
+        if bias is not None:
+            raise ValueError("expected mask_logits or bias, got both")
+        check_bias_dtype("mask_logits", mask_logits)
+        bias = logits_to_bias(mask_logits)
+    problem = make_problem(
+        query, key, value, bias=bias, allowed=allowed, is_causal=is_causal, scale=scale, dropout_p=dropout_p
+    )
+    output, weights = compute_attention(problem, need_weights=need_weights, backend=backend)
+    return output if weights is None else (output, weights)

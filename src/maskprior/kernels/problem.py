@@ -1,0 +1,147 @@
+"""One checked attention call: the arguments in the one form that every backend takes."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionProblem:
+    """softmax(scale · Q Kᵀ + bias) V over the keys that are allowed, in canonical shapes.
+
+    Attributes:
+        query: ``[B, Hq, Lq, d]``.
+        key: ``[B, Hkv, Lk, d]``; query head h reads key head h // (Hq / Hkv).
+        value: ``[B, Hkv, Lk, dv]``.
+        bias: ``[1 or Hq, Lq, Lk]``, float32 at least, or None.
+        allowed: bool ``[1 or B, 1 or Hq, 1 or Lq, 1 or Lk]`` (True = may attend) or None.
+        is_causal: query i may attend to keys j ≤ i + Lk − Lq (the last query sees every key).
+        scale: factor of Q Kᵀ.
+        dropout_p: probability of dropping an attention weight.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    bias: Tensor | None
+    allowed: Tensor | None
+    is_causal: bool
+    scale: float
+    dropout_p: float
+
+
+def make_problem(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    bias: Tensor | None,
+    allowed: Tensor | None,
+    is_causal: bool,
+    scale: float | None,
+    dropout_p: float,
+) -> AttentionProblem:
+    """Check the arguments of one call and bring them to canonical shapes.
+
+    Raises:
+        ValueError: shapes that do not fit, an empty key axis or a dropout probability out of [0, 1).
+        TypeError: tensors of the wrong type.
+    """
+    query, key, value = _autocast(query, key, value)
+    _check_operands(query, key, value)
+    batch, heads, queries, width = query.shape
+    keys = key.shape[2]
+    if not 0.0 <= dropout_p < 1.0:
+        raise ValueError(f"expected dropout_p in [0, 1), got {dropout_p}")
+    return AttentionProblem(
+        query,
+        key,
+        value,
+        None if bias is None else _canonical_bias(bias, heads, queries, keys, query.dtype),
+        None if allowed is None else _canonical_allowed(allowed, (batch, heads, queries, keys)),
+        is_causal,
+        1.0 / math.sqrt(width) if scale is None else scale,
+        dropout_p,
+    )
+
+
+def causal_pattern(queries: int, keys: int, device: torch.device) -> Tensor:
+    """Bool ``[queries, keys]``: key j ≤ i + keys − queries (bottom-right alignment)."""
+    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
+
+
+def check_bias_dtype(name: str, bias: Tensor) -> None:
+    """Raise TypeError unless the tensor is floating: a bool or an integer is never added as 0/1."""
+    if not bias.dtype.is_floating_point:
+        raise TypeError(
+            f"expected {name} as a floating tensor, got {bias.dtype}; "
+            "a bool constraint (True = may attend) belongs in `allowed`"
+        )
+
+
+def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Cast the operands as autocast casts those of SDPA; the bias stays in float32."""
+    device = query.device.type
+    if query.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return query, key, value
+    dtype = torch.get_autocast_dtype(device)
+    return query.to(dtype), key.to(dtype), value.to(dtype)
+
+
+def _check_operands(query: Tensor, key: Tensor, value: Tensor) -> None:
+    if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
+        raise ValueError(
+            "expected query [B, Hq, Lq, d], key [B, Hkv, Lk, d] and value [B, Hkv, Lk, dv], "
+            f"got {_shapes(query, key, value)}"
+        )
+    if not query.dtype == key.dtype == value.dtype or not query.dtype.is_floating_point:
+        raise TypeError(
+            "expected query, key and value of one floating dtype, "
+            f"got {query.dtype}, {key.dtype} and {value.dtype}"
+        )
+    batch, heads, _, width = query.shape
+    if key.shape[0] != batch or key.shape[3] != width or key.shape[:3] != value.shape[:3]:
+        raise ValueError(
+            "expected one batch size, one width of query and key, and one length and number of heads of key "
+            f"and value, got {_shapes(query, key, value)}"
+        )
+    if key.shape[1] == 0 or heads % key.shape[1] != 0:
+        raise ValueError(
+            "expected the query heads to be a multiple of the key heads, "
+            f"got {heads} query heads and {key.shape[1]} key heads"
+        )
+    if key.shape[2] == 0 or width == 0:
+        raise ValueError(f"expected at least one key and a width, got {_shapes(query, key, value)}")
+
+
+def _shapes(query: Tensor, key: Tensor, value: Tensor) -> str:
+    return f"query {list(query.shape)}, key {list(key.shape)}, value {list(value.shape)}"
+
+
+def _canonical_bias(bias: Tensor, heads: int, queries: int, keys: int, dtype: torch.dtype) -> Tensor:
+    check_bias_dtype("the bias", bias)
+    if bias.dim() == 4 and bias.shape[0] == 1:
+        bias = bias[0]
+    elif bias.dim() == 2:
+        bias = bias[None]
+    if bias.dim() != 3 or bias.shape[0] not in (1, heads) or bias.shape[1:] != (queries, keys):
+        raise ValueError(
+            f"expected a bias [Lq, Lk], [1 or Hq, Lq, Lk] or [1, 1 or Hq, Lq, Lk] with Hq={heads}, "
+            f"Lq={queries}, Lk={keys}, got {list(bias.shape)}; what differs between batch items belongs in `allowed`"
+        )
+    return bias.to(torch.promote_types(dtype, torch.float32))
+
+
+def _canonical_allowed(allowed: Tensor, scores: tuple[int, int, int, int]) -> Tensor:
+    if allowed.dtype != torch.bool:
+        raise TypeError(f"expected `allowed` as a bool tensor (True = may attend), got {allowed.dtype}")
+    missing = 4 - allowed.dim()
+    allowed = allowed[(None,) * missing] if missing > 0 else allowed
+    fits = all(size in (1, full) for size, full in zip(allowed.shape, scores, strict=False))
+    if allowed.dim() != 4 or not fits:
+        raise ValueError(
+            f"expected `allowed` broadcastable to [B, Hq, Lq, Lk] = {list(scores)}, got {list(allowed.shape)}"
+        )
+    return allowed
