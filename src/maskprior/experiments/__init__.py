@@ -1,0 +1,1 @@
+"""Runs: configuration, named generators, training, records and sweeps."""

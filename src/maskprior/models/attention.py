@@ -1,0 +1,99 @@
+"""Multi-head attention whose scores take an additive bias."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from maskprior import functional
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention, softmax(Q Kᵀ / √d + bias) V per head, with one fused projection.
+
+    Args:
+        width: size W of a token.
+        heads: number of heads H.
+        head_width: size d of a head (H·d need not equal W).
+        query_key_gain: factor on the initial query and key weights.
+        generator: source of the initial weights, U(−1/√W, 1/√W) as ``nn.Linear`` draws them.
+    """
+
+    def __init__(
+        self, width: int, heads: int, head_width: int, *, query_key_gain: float, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.heads, self.head_width = heads, head_width
+        inner = heads * head_width
+        self.qkv = linear(width, 3 * inner, generator)
+        self.out = linear(inner, width, generator)
+        with torch.no_grad():
+            self.qkv.weight[: 2 * inner] *= query_key_gain
+            self.qkv.bias[: 2 * inner] = 0.0
+
+    def query_weight(self) -> Tensor:
+        """View of W_Q, ``[heads, head_width, width]``: q = x W_Qᵀ."""
+        return self._weight(0)
+
+    def key_weight(self) -> Tensor:
+        """View of W_K, ``[heads, head_width, width]``."""
+        return self._weight(1)
+
+    def _weight(self, which: int) -> Tensor:
+        return self.qkv.weight.view(3, self.heads, self.head_width, -1)[which]
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Scaled scores Q Kᵀ / √d without the bias, ``[batch, heads, query, key]``."""
+        query, key, _ = self._project(x)
+        return query @ key.transpose(-2, -1) / math.sqrt(self.head_width)
+
+    def forward(
+        self, x: Tensor, bias: Tensor | None, allowed: Tensor | None = None, *, rows: slice | None = None
+    ) -> Tensor:
+        """Attend.
+
+        Args:
+            x: tokens ``[batch, length, width]``.
+            bias: log σ(M), ``[query, key]`` or ``[heads, query, key]``, or None.
+            allowed: bool, broadcastable to ``[batch, heads, query, key]``, True = may attend.
+            rows: compute these query positions only (bias and ``allowed`` still cover all of them).
+
+        Returns:
+            ``[batch, query positions, width]``.
+        """
+        if rows is None:
+            query, key, value = self._project(x)
+        else:
+            query, key, value = self._project_rows(x, rows)
+            bias = None if bias is None else bias[..., rows, :]
+            allowed = None if allowed is None else allowed[..., rows, :]
+        attended = functional.attention(query, key, value, bias=bias, allowed=allowed)
+        mixed: Tensor = self.out(attended.transpose(1, 2).flatten(2))
+        return mixed
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each ``[batch, heads, length, head_width]``."""
+        query, key, value = self._split(self.qkv(x), 3)
+        return query, key, value
+
+    def _project_rows(self, x: Tensor, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+        inner = self.heads * self.head_width
+        weight, offset = self.qkv.weight, self.qkv.bias
+        (query,) = self._split(nn.functional.linear(x[:, rows], weight[:inner], offset[:inner]), 1)
+        key, value = self._split(nn.functional.linear(x, weight[inner:], offset[inner:]), 2)
+        return query, key, value
+
+    def _split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
+        batch, length, _ = projected.shape
+        split = projected.view(batch, length, parts, self.heads, self.head_width).permute(2, 0, 3, 1, 4)
+        return tuple(split.unbind(0))
+
+
+def linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
+    """``nn.Linear`` with PyTorch's default law, U(−1/√inputs, 1/√inputs), drawn from a named generator."""
+    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device=generator.device)
+    bound = 1 / math.sqrt(inputs)
+    with torch.no_grad():
+        layer.weight.uniform_(-bound, bound, generator=generator)
+        layer.bias.uniform_(-bound, bound, generator=generator)
+    return layer

@@ -1,0 +1,224 @@
+"""One pre-norm Transformer, encoder or decoder, whose attention takes an optional prior per layer."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from maskprior.functional import combine_bias
+from maskprior.mask_prior import MaskPrior
+from maskprior.models.attention import Attention, linear
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Shape and initial scales of a :class:`Transformer`.
+
+    Attributes:
+        vocab_size: number of distinct input tokens.
+        length: number of input tokens (the read-out token not counted).
+        outputs: size of one output vector.
+        readout: "cls" puts a learned token first and returns its output ``[batch, outputs]``; "tokens"
+            returns one output per token ``[batch, length, outputs]``.
+        causal: decoder: a token sees itself and earlier tokens only.
+        width, depth, heads, head_width, mlp_width: the usual sizes.
+        token_std: standard deviation of the initial token embeddings.
+        position_std: the same for the learned absolute position embeddings; 0 starts them at zero.
+        query_key_gain: factor on the initial query and key weights.
+        dropout: probability, on the residual branches.
+    """
+
+    vocab_size: int
+    length: int
+    outputs: int
+    readout: Literal["cls", "tokens"] = "cls"
+    causal: bool = False
+    width: int = 64
+    depth: int = 4
+    heads: int = 4
+    head_width: int = 16
+    mlp_width: int = 64
+    token_std: float = 1.0
+    position_std: float = 0.02
+    query_key_gain: float = 1.0
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the values (ValueError)."""
+        for name in ("vocab_size", "length", "outputs", "width", "depth", "heads", "head_width", "mlp_width"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"expected {name} ≥ 1, got {getattr(self, name)}")
+        for name in ("token_std", "position_std"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"expected a finite {name} ≥ 0, got {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"expected dropout in [0, 1), got {self.dropout}")
+        if self.readout not in ("cls", "tokens"):
+            raise ValueError(f"expected readout 'cls' or 'tokens', got {self.readout!r}")
+        if self.causal and self.readout == "cls":
+            raise ValueError("expected readout='tokens' with causal=True: a first token sees no other")
+
+    @property
+    def attended_length(self) -> int:
+        """Number of tokens N that attention sees: the side of the structure."""
+        return self.length + (self.readout == "cls")
+
+
+class Block(nn.Module):
+    """x ← x + Attention(LN x), then x ← x + MLP(LN x)."""
+
+    def __init__(self, config: TransformerConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(config.width)
+        self.attention = Attention(
+            config.width,
+            config.heads,
+            config.head_width,
+            query_key_gain=config.query_key_gain,
+            generator=generator,
+        )
+        self.mlp_norm = nn.LayerNorm(config.width)
+        self.mlp = nn.Sequential(
+            linear(config.width, config.mlp_width, generator),
+            nn.GELU(),
+            linear(config.mlp_width, config.width, generator),
+        )
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self, x: Tensor, bias: Tensor | None, allowed: Tensor | None, rows: slice | None = None
+    ) -> Tensor:
+        """One layer; ``rows`` keeps these positions only in the result."""
+        kept = x if rows is None else x[:, rows]
+        kept = kept + self.dropout(self.attention(self.attention_norm(x), bias, allowed, rows=rows))
+        mixed: Tensor = kept + self.dropout(self.mlp(self.mlp_norm(kept)))
+        return mixed
+
+
+class Transformer(nn.Module):
+    """Pre-norm Transformer with learned positions; its attention takes log σ(M) of an optional prior.
+
+    Args:
+        config: shape and initial scales.
+        generator: the only source of randomness of the initial weights (default: seed 0).
+
+    Source of the equation: Ma et al. 2026, section 3.
+    """
+
+    def __init__(self, config: TransformerConfig, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0) if generator is None else generator
+        self.config = config
+        self.token = embedding(config.vocab_size, config.width, config.token_std, generator)
+        self.position = embedding(config.attended_length, config.width, config.position_std, generator)
+        self.readout = (
+            embedding(1, config.width, config.token_std, generator) if config.readout == "cls" else None
+        )
+        self.blocks = nn.ModuleList(Block(config, generator) for _ in range(config.depth))
+        self.norm = nn.LayerNorm(config.width)
+        self.head = linear(config.width, config.outputs, generator)
+        self.priors = nn.ModuleList()
+        self.prior_of_layer: tuple[int | None, ...] = (None,) * config.depth
+
+    def set_priors(self, priors: Sequence[MaskPrior | None]) -> None:
+        """Give each layer its prior (None: no prior). One object named twice is shared, M and bias both.
+
+        Raises:
+            ValueError: the number of priors is not the depth, or a prior's shape does not fit.
+        """
+        config = self.config
+        if len(priors) != config.depth:
+            raise ValueError(f"expected {config.depth} priors, one a layer, got {len(priors)}")
+        side = config.attended_length
+        fits = {(side, side), (1, side, side), (config.heads, side, side)}
+        for prior in priors:
+            if prior is not None and tuple(prior.mask_logits.shape) not in fits:
+                raise ValueError(
+                    f"expected mask_logits of shape {' or '.join(map(str, sorted(fits, key=len)))}, "
+                    f"got {tuple(prior.mask_logits.shape)}"
+                )
+        unique = list(dict.fromkeys(prior for prior in priors if prior is not None))
+        self.priors = nn.ModuleList(unique)
+        self.prior_of_layer = tuple(None if prior is None else unique.index(prior) for prior in priors)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Token plus position embeddings, the read-out token first: ``[batch, attended_length, width]``."""
+        x = nn.functional.embedding(tokens, self.token)
+        if self.readout is not None:
+            x = torch.cat([self.readout.expand(len(x), 1, -1), x], dim=1)
+        return x + self.position[: x.shape[1]]
+
+    def layer_biases(self, length: int) -> list[Tensor | None]:
+        """The bias of each layer, each prior's log σ(M) computed once; causality is kept apart."""
+        computed = [prior(self.token.dtype)[..., :length, :length] for prior in self.priors]
+        return [None if index is None else computed[index] for index in self.prior_of_layer]
+
+    def allowed(self, length: int) -> Tensor | None:
+        """Hard constraint: the causal triangle of a decoder, None for an encoder."""
+        if not self.config.causal:
+            return None
+        return torch.ones(length, length, dtype=torch.bool, device=self.token.device).tril()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Outputs for integer tokens ``[batch, length]``.
+
+        Returns:
+            ``[batch, outputs]`` with the "cls" read-out, else ``[batch, length, outputs]``.
+
+        Raises:
+            ValueError: tokens are not ``[batch, length]`` with 1 ≤ length ≤ ``config.length``.
+        """
+        self._check(tokens)
+        x = self.embed(tokens)
+        biases, allowed = self.layer_biases(x.shape[1]), self.allowed(x.shape[1])
+        for depth, (block, bias) in enumerate(zip(self.blocks, biases, strict=True), start=1):
+            # Nothing reads the other positions of the last layer when the read-out token alone is used.
+            last = self.readout is not None and depth == len(self.blocks)
+            x = block(x, bias, allowed, slice(0, 1) if last else None)
+        outputs: Tensor = self.head(self.norm(x))
+        return outputs if self.readout is None else outputs[:, 0]
+
+    def layer_inputs(self, tokens: Tensor) -> Iterator[tuple[Attention, Tensor]]:
+        """Each attention with its normalised input ``[batch, N, width]``, layer by layer.
+
+        Lazy on purpose: a layer changed between two steps changes the inputs of the layers after it.
+        """
+        self._check(tokens)
+        x = self.embed(tokens)
+        biases, allowed = self.layer_biases(x.shape[1]), self.allowed(x.shape[1])
+        for block, bias in zip(self.blocks, biases, strict=True):
+            if not isinstance(block, Block):
+                raise TypeError(f"expected a Block, got {type(block).__name__}")
+            yield block.attention, block.attention_norm(x)
+            x = block(x, bias, allowed)
+
+    @torch.no_grad()
+    def attention_patterns(self, tokens: Tensor) -> Tensor:
+        """Attention averaged over the batch, ``[depth, heads, N, N]``; rows sum to 1."""
+        biases, allowed = self.layer_biases(self.position.shape[0]), self.allowed(self.position.shape[0])
+        patterns = []
+        for (attention, x), bias in zip(self.layer_inputs(tokens), biases, strict=True):
+            term = combine_bias(bias, allowed)
+            scores = attention.scores(x)
+            patterns.append((scores if term is None else scores + term).softmax(-1).mean(0))
+        return torch.stack(patterns)
+
+    def sample_inputs(self, count: int, generator: torch.Generator) -> Tensor:
+        """Uniformly random tokens ``[count, length]``: the inputs on which priors are fitted and shown."""
+        shape = (count, self.config.length)
+        tokens = torch.randint(self.config.vocab_size, shape, generator=generator, device=generator.device)
+        return tokens.to(self.token.device)
+
+    def _check(self, tokens: Tensor) -> None:
+        if tokens.dim() != 2 or not 1 <= tokens.shape[1] <= self.config.length or tokens.is_floating_point():
+            raise ValueError(
+                f"expected integer tokens [batch, length ≤ {self.config.length}], got "
+                f"{tokens.dtype} {tuple(tokens.shape)}"
+            )
+
+
+def embedding(count: int, width: int, std: float, generator: torch.Generator) -> nn.Parameter:
+    """Embedding table ``[count, width]`` drawn from N(0, std²)."""
+    return nn.Parameter(std * torch.randn(count, width, generator=generator))
