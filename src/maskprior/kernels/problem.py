@@ -128,8 +128,9 @@ def _canonical_bias(bias: Tensor, heads: int, queries: int, keys: int, dtype: to
         bias = bias[None]
     if bias.dim() != 3 or bias.shape[0] not in (1, heads) or bias.shape[1:] != (queries, keys):
         raise ValueError(
-            f"expected a bias [Lq, Lk], [1 or Hq, Lq, Lk] or [1, 1 or Hq, Lq, Lk] with Hq={heads}, "
-            f"Lq={queries}, Lk={keys}, got {list(bias.shape)}; what differs between batch items belongs in `allowed`"
+            "expected a bias [Lq, Lk], [1 or Hq, Lq, Lk] or [1, 1 or Hq, Lq, Lk] "
+            f"with Hq={heads}, Lq={queries}, Lk={keys}, got {list(bias.shape)}; "
+            "what differs between batch items belongs in `allowed`"
         )
     return bias.to(torch.promote_types(dtype, torch.float32))
 
