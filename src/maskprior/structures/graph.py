@@ -202,7 +202,7 @@ def _hops(adjacency: Tensor, limit: int | None) -> Tensor:
         seen = seen | frontier
         if not bool(frontier.any()):
             break
-    return hops.masked_fill(~seen, float("inf")).T
+    return hops.masked_fill(~seen, float("inf")).T.contiguous()
 
 
 def _array(matrix: object) -> np.ndarray[Any, Any]:
