@@ -1,0 +1,1 @@
+"""What a trained model learned, from records and tensors alone: nothing here trains."""
