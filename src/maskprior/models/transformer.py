@@ -143,6 +143,13 @@ class Transformer(nn.Module):
         self.priors = nn.ModuleList(unique)
         self.prior_of_layer = tuple(None if prior is None else unique.index(prior) for prior in priors)
 
+    def mask_logits(self) -> Tensor | None:
+        """M of every layer, ``[depth, 1 or heads, N, N]``; None unless every layer has a prior."""
+        if None in self.prior_of_layer:
+            return None
+        logits = [prior.get_parameter("mask_logits") for prior in self.priors]
+        return torch.stack([logits[i].view(-1, *logits[i].shape[-2:]) for i in self.prior_of_layer if i is not None])
+
     def embed(self, tokens: Tensor) -> Tensor:
         """Token plus position embeddings, the read-out token first: ``[batch, attended_length, width]``."""
         x = nn.functional.embedding(tokens, self.token)

@@ -1,0 +1,1 @@
+"""Tasks: data, structure, loss and metrics in one frozen dataclass each."""
