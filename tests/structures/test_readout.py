@@ -21,9 +21,8 @@ from maskprior.structures import (
 from maskprior.structures.readout import Position, Readers
 
 HEADS, N = 3, 5
-rules: st.SearchStrategy[Readers | set[int]] = st.sampled_from(["all", "none"]) | st.sets(
-    st.integers(0, N - 1)
-)
+words: st.SearchStrategy[Readers] = st.sampled_from(("all", "none"))
+rules = words | st.sets(st.integers(0, N - 1))
 
 
 def chosen(rule: Readers | set[int]) -> set[int]:
