@@ -25,7 +25,8 @@ $(STAMP): pyproject.toml constraints.txt
 	or newer, $(PYTHON) is %d.%d: make install PYTHON=/path/to/a/newer/python" % v[:2])'
 	@rm -f $@
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@echo "Installing PyTorch and the rest into .venv: some minutes, about 6 GB with CUDA libraries."
+	$(BIN)/python -m pip install -c constraints.txt -e '.[dev]'
 	@touch $@
 
 demo: $(STAMP) ## the three Boolean tasks in minutes: a table and figures in demo/

@@ -1,7 +1,4 @@
-"""One thread and one seed for every test; annotations checked at run time where asked for.
-
-`MASKPRIOR_TYPECHECK=1 make test` checks every annotation of the package at each call (jaxtyping, beartype).
-"""
+"""One thread and one seed for every test."""
 
 import os
 import random
@@ -16,11 +13,6 @@ torch.set_num_threads(1)
 # Shared cores make deadlines flaky; `--hypothesis-profile default` searches with new examples each time.
 settings.register_profile("maskprior", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("maskprior")
-
-if os.environ.get("MASKPRIOR_TYPECHECK") == "1":
-    from jaxtyping import install_import_hook
-
-    install_import_hook("maskprior", "beartype.beartype")
 
 
 @pytest.fixture(autouse=True)
