@@ -1,15 +1,16 @@
 """One checked attention call: the arguments in the one form that every backend takes."""
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionProblem:
-    """softmax(scale · Q Kᵀ + bias) V over the keys that are allowed, in canonical shapes.
+class AttentionProblem(NamedTuple):
+    """dropout(softmax(scale · Q Kᵀ + bias)) V over the keys that are allowed, in canonical shapes.
+
+    A NamedTuple, as its fields in this order are the arguments of the operators.
 
     Attributes:
         query: ``[B, Hq, Lq, d]``.
@@ -20,6 +21,7 @@ class AttentionProblem:
         is_causal: query i may attend to keys j ≤ i + Lk − Lq (the last query sees every key).
         scale: factor of Q Kᵀ.
         dropout_p: probability of dropping an attention weight.
+        seed: int64 ``[1]``, of the dropout; None without dropout.
     """
 
     query: Tensor
@@ -30,6 +32,7 @@ class AttentionProblem:
     is_causal: bool
     scale: float
     dropout_p: float
+    seed: Tensor | None
 
 
 def make_problem(
@@ -37,13 +40,16 @@ def make_problem(
     key: Tensor,
     value: Tensor,
     *,
-    bias: Tensor | None,
-    allowed: Tensor | None,
-    is_causal: bool,
-    scale: float | None,
-    dropout_p: float,
+    bias: Tensor | None = None,
+    allowed: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    dropout_p: float = 0.0,
 ) -> AttentionProblem:
     """Check the arguments of one call and bring them to canonical shapes.
+
+    The seed of the dropout is drawn from torch's default generator, as every dropout of torch draws, so
+    checkpointing (which restores that generator) repeats it.
 
     Raises:
         ValueError: shapes that do not fit, an empty key axis or a dropout probability out of [0, 1).
@@ -64,6 +70,7 @@ def make_problem(
         is_causal,
         1.0 / math.sqrt(width) if scale is None else scale,
         dropout_p,
+        torch.randint(2**62, (1,), device=query.device) if dropout_p > 0 else None,
     )
 
 
@@ -146,3 +153,19 @@ def _canonical_allowed(allowed: Tensor, scores: tuple[int, int, int, int]) -> Te
             f"expected `allowed` broadcastable to [B, Hq, Lq, Lk] = {list(scores)}, got {list(allowed.shape)}"
         )
     return allowed
+
+
+def check_bias_range(bias: Tensor) -> float:
+    """The lowest bias. A bias of −∞ acts as not allowed.
+
+    Raises:
+        ValueError: the bias is +∞ somewhere.
+    """
+    if bias.numel() == 0:
+        return 0.0
+    low, high = torch.aminmax(bias)
+    if high == float("inf"):
+        raise ValueError(
+            "expected a bias below +∞ (log σ(M) ≤ 0), got +∞; it means no finite attention pattern"
+        )
+    return float(low)
