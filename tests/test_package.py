@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "models": CORE,
     "priors": (*CORE, "models"),
     "tasks": (*CORE, "analysis"),
-    "analysis": (*CORE, "experiments.record"),
+    "analysis": (*CORE, "experiments.record", "experiments.files"),
     "integrations": CORE,
     "experiments": (*CORE, "models", "priors", "tasks", "analysis", "__init__"),
     "cli": (*CORE, "models", "priors", "tasks", "analysis", "experiments", "__init__"),
