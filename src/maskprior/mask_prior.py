@@ -44,7 +44,9 @@ class MaskPrior(nn.Module):
                 f"expected mask_logits [query, key] or [heads, query, key], got {tuple(mask_logits.shape)}"
             )
         if not bool(mask_logits.isfinite().all()):
-            raise ValueError("expected finite mask_logits, got NaN or ±inf; use `allowed` for hard constraints")
+            raise ValueError(
+                "expected finite mask_logits, got NaN or ±inf; use `allowed` for hard constraints"
+            )
         values = mask_logits.detach().to(torch.promote_types(mask_logits.dtype, torch.float32)).clone()
         self.mask_logits = nn.Parameter(values, requires_grad=learnable)
 
@@ -70,7 +72,9 @@ class MaskPrior(nn.Module):
                 not finite and ordered.
         """
         check_structure(structure)
-        logits = structure_to_logits(structure, allowed_logit=allowed_logit, suppressed_logit=suppressed_logit)
+        logits = structure_to_logits(
+            structure, allowed_logit=allowed_logit, suppressed_logit=suppressed_logit
+        )
         return cls(logits, learnable=learnable)
 
     def forward(self, dtype: torch.dtype | None = None) -> Tensor:

@@ -1,0 +1,185 @@
+"""The command line: list, show, run and report."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Protocol
+
+import tyro
+from rich.console import Console
+
+from maskprior.analysis.report import print_summary, write_report
+from maskprior.experiments.presets import PRESETS, choose, find_recipe, make_configs, task_names
+from maskprior.experiments.progress import ProgressReporter
+from maskprior.experiments.record import read_records
+from maskprior.experiments.sweep import Device, sweep
+from maskprior.experiments.train import TrainingDivergedError
+from maskprior.priors import PRIORS
+from maskprior.structures import draw
+from maskprior.tasks.boolean import BooleanTask
+
+Task = Annotated[str, tyro.conf.Positional]
+Folder = Annotated[Path, tyro.conf.Positional]
+
+
+class Command(Protocol):
+    """What a subcommand does."""
+
+    def __call__(self, console: Console) -> None:
+        """Do it, printing to the console."""
+
+
+@dataclass(frozen=True)
+class List:
+    """List the tasks, the priors and the presets with a line each."""
+
+    def __call__(self, console: Console) -> None:
+        """Print them."""
+        console.print("[bold]Tasks[/bold] (maskprior show TASK draws one)")
+        for name in task_names():
+            console.print(f"  {name:<12} {first_line(PRESETS['cpu'][name].task)}", highlight=False)
+        console.print("[bold]Priors[/bold] (--priors)")
+        for name, prior in PRIORS.items():
+            console.print(f"  {name:<12} {first_line(prior)}", highlight=False)
+        console.print("[bold]Presets[/bold] (--preset)")
+        for name, recipes in PRESETS.items():
+            sizes = sorted({(r.dimension, r.model.depth, r.model.width) for r in recipes.values()})
+            shape = "; ".join(f"n = {n}, depth {depth}, width {width}" for n, depth, width in sizes)
+            console.print(f"  {name:<12} {shape}", highlight=False)
+
+
+@dataclass(frozen=True)
+class Show:
+    """Draw a task's tokens and structure in the terminal, and as a PNG.
+
+    Rows are queries, columns are keys: ■ interacts, · is suppressed.
+
+    Attributes:
+        task: a name from `maskprior list`.
+        preset: decides the task's dimension.
+        dimension: number of bits n instead of the preset's.
+        out: folder of the picture TASK-structure.png.
+    """
+
+    task: Task
+    preset: str = "cpu"
+    dimension: int | None = None
+    out: Path = Path()
+
+    def __call__(self, console: Console) -> None:
+        """Draw."""
+        from maskprior.analysis.plots import draw_structure
+        from maskprior.analysis.style import save_figure
+
+        recipe = find_recipe(self.preset, self.task)
+        task = recipe.task(self.dimension or recipe.dimension)
+        console.print(f"[bold]{task.name}[/bold]  {first_line(recipe.task)}", highlight=False)
+        if isinstance(task, BooleanTask):
+            console.print(f"target  {task.describe()['target']}", highlight=False)
+            console.print(f"seen    {task.describe()['seen']}", highlight=False)
+        console.print(f"tokens  {' '.join(task.token_names())}", highlight=False)
+        console.print(draw(task.structure()), highlight=False)
+        path = self.out / f"{task.name}-structure.png"
+        save_figure(draw_structure(task.structure(), task.token_names()), path)
+        console.print(f"picture {path}", highlight=False)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Train every prior with every seed on a task and write one record a run.
+
+    Runs that have a record are not repeated: the same command after Ctrl-C, or a killed machine, does the
+    rest. All priors of a task share data, batches, the other initial weights and all hyper-parameters.
+
+    Examples:
+        maskprior run 2parity --preset quick --seeds 3 --out runs
+
+        maskprior run all --preset cpu --seeds 10 --jobs 2 --out runs
+
+    Attributes:
+        task: a name from `maskprior list`, or "all".
+        priors: names from `maskprior list`, separated by commas.
+        seeds: number of seeds; they are 0, 1, 2, …
+        preset: "quick" (minutes for everything), "cpu" (the published tables) or "paper" (for a GPU).
+        dimension: number of bits n instead of the preset's.
+        out: folder of the records; made if missing.
+        jobs: worker processes side by side, one thread each.
+        device: "auto" (an accelerator if there is one) or "cpu".
+    """
+
+    task: Task
+    priors: str = ",".join(PRIORS)
+    seeds: int = 1
+    preset: str = "quick"
+    dimension: int | None = None
+    out: Path = Path("runs")
+    jobs: int = 1
+    device: str = "auto"
+
+    def __call__(self, console: Console) -> None:
+        """Run what is missing and print the table of what is there."""
+        if self.seeds < 1:
+            raise ValueError(f"expected seeds ≥ 1 (how many), got {self.seeds}")
+        tasks = task_names() if self.task == "all" else [choose("task", self.task, [*task_names(), "all"])]
+        priors = [choose("prior", name.strip(), list(PRIORS)) for name in self.priors.split(",")]
+        configs = [
+            config
+            for task in tasks
+            for config in make_configs(self.preset, task, priors, range(self.seeds), dimension=self.dimension)
+        ]
+        with ProgressReporter(console) as reporter:
+            records = sweep(configs, self.out, reporter, jobs=self.jobs, device=Device(self.device))
+        print_summary(records, console)
+        console.print(f"records in {self.out}; `maskprior report {self.out}` draws them", highlight=False)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Make tables (Markdown, LaTeX, CSV) and figures from a folder of records.
+
+    Figures: accuracy of every seed, learning curves on seen and unseen points, Fourier coefficients during
+    training, attention patterns and σ(M) at start and end.
+
+    Attributes:
+        folder: where `maskprior run` wrote its records; the report goes to FOLDER/report.
+    """
+
+    folder: Folder
+
+    def __call__(self, console: Console) -> None:
+        """Write the report and say where."""
+        print_summary(read_records(self.folder), console)
+        for path in write_report(self.folder):
+            console.print(str(path), highlight=False, soft_wrap=True)
+
+
+COMMANDS: dict[str, Callable[..., Command]] = {"list": List, "show": Show, "run": Run, "report": Report}
+
+
+def first_line(documented: Callable[..., object]) -> str:
+    """First line of a docstring."""
+    return (documented.__doc__ or "").strip().partition("\n")[0]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point: 0 = done, 2 = bad input or output, 3 = a run diverged, 130 = interrupted."""
+    command: Command = tyro.extras.subcommand_cli_from_dict(
+        COMMANDS,
+        prog="maskprior",
+        description="Structural priors for Transformers that training does not wash out.",
+        args=arguments,
+        config=(tyro.conf.OmitArgPrefixes,),
+    )
+    errors = Console(stderr=True)
+    try:
+        command(Console())
+    except (ValueError, OSError) as error:
+        errors.print(f"maskprior: error: {error}", style="bold red", markup=False, highlight=False)
+        return 2
+    except TrainingDivergedError as error:
+        errors.print(f"maskprior: diverged: {error}", style="bold red", markup=False, highlight=False)
+        return 3
+    except KeyboardInterrupt:
+        errors.print("maskprior: interrupted; the same command does the rest", markup=False)
+        return 130
+    return 0

@@ -1,0 +1,139 @@
+"""Presets: how big the task and the model are and how long they train, the same for every prior."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from maskprior.experiments.config import PriorConfig, RunConfig, TrainingConfig
+from maskprior.models import TransformerConfig
+from maskprior.tasks.base import Task, TokenInterface
+from maskprior.tasks.gotu import BOOLEAN_TASKS
+
+SMALL = TransformerConfig(
+    vocab_size=1,
+    length=1,
+    outputs=1,
+    width=64,
+    depth=4,
+    heads=4,
+    head_width=16,
+    mlp_width=64,
+    token_std=1.0,
+    position_std=0.02,
+    query_key_gain=3.0,
+)
+"""The CPU architecture; vocabulary, lengths and read-out come from the task."""
+
+REFERENCE = replace(
+    SMALL, width=256, depth=12, heads=6, head_width=64, mlp_width=256, position_std=1.0, query_key_gain=1.0
+)
+"""The reference architecture of Abbe et al. 2023, appendix."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One task at one preset.
+
+    Attributes:
+        task: makes the task, given its dimension.
+        dimension: n.
+        model: architecture, to be fitted to the task's tokens.
+        training: the same for all priors.
+    """
+
+    task: Callable[[int], Task]
+    dimension: int
+    model: TransformerConfig
+    training: TrainingConfig
+
+
+def fit_model(architecture: TransformerConfig, interface: TokenInterface) -> TransformerConfig:
+    """The architecture with the task's vocabulary, lengths and read-out."""
+    return replace(architecture, **asdict(interface))
+
+
+def _cpu(task: str, depth: int, steps: int, learning_rate: float) -> Recipe:
+    training = TrainingConfig(steps=steps, learning_rate=learning_rate, batch_size=128)
+    return Recipe(BOOLEAN_TASKS[task], 15, replace(SMALL, depth=depth), training)
+
+
+def _quick(task: str, depth: int, steps: int, learning_rate: float) -> Recipe:
+    training = TrainingConfig(steps=steps, learning_rate=learning_rate, batch_size=128, probes=11)
+    return Recipe(BOOLEAN_TASKS[task], 9, replace(SMALL, depth=depth), training)
+
+
+def _paper(task: str, epochs: int, seen_share: float, learning_rate: float) -> Recipe:
+    # The reference recipe counts epochs of 2¹⁵ · share / 256 batches.
+    steps = epochs * int(2**15 * seen_share / 256)
+    training = TrainingConfig(steps=steps, learning_rate=learning_rate, schedule="constant", probes=41)
+    return Recipe(BOOLEAN_TASKS[task], 15, REFERENCE, training)
+
+
+PRESETS: dict[str, dict[str, Recipe]] = {
+    "quick": {
+        "2parity": _quick("2parity", 6, 150, 2e-3),
+        "majority3": _quick("majority3", 4, 200, 1e-3),
+        "cyclic3": _quick("cyclic3", 4, 400, 2e-3),
+    },
+    "cpu": {
+        "2parity": _cpu("2parity", 6, 200, 2e-3),
+        "majority3": _cpu("majority3", 4, 300, 5e-4),
+        "cyclic3": _cpu("cyclic3", 4, 800, 2e-3),
+    },
+    "paper": {
+        "2parity": _paper("2parity", 20, 3 / 4, 1e-5),
+        "majority3": _paper("majority3", 30, 3 / 4, 1e-5),
+        "cyclic3": _paper("cyclic3", 80, 7 / 8, 2e-5),
+    },
+}
+"""preset → task → recipe."""
+
+
+def choose(kind: str, name: str, choices: Sequence[str]) -> str:
+    """The name, if it is one of the choices.
+
+    Raises:
+        ValueError: it is not; the message lists the choices.
+    """
+    if name not in choices:
+        raise ValueError(f"expected a {kind} among {', '.join(choices)}; got {name!r}")
+    return name
+
+
+def task_names() -> list[str]:
+    """Every task that some preset knows."""
+    return list(dict.fromkeys(task for recipes in PRESETS.values() for task in recipes))
+
+
+def find_recipe(preset: str, task: str) -> Recipe:
+    """The recipe of a task at a preset.
+
+    Raises:
+        ValueError: unknown preset or task, with the choices.
+    """
+    recipes = PRESETS[choose("preset", preset, list(PRESETS))]
+    return recipes[choose("task", task, list(recipes))]
+
+
+def make_configs(
+    preset: str, task: str, priors: Sequence[str], seeds: Sequence[int], *, dimension: int | None = None
+) -> list[RunConfig]:
+    """One configuration per seed and prior, seeds outermost, so that early results compare all priors.
+
+    Args:
+        preset: "quick", "cpu" or "paper".
+        task: name of a task.
+        priors: names of priors.
+        seeds: root seeds.
+        dimension: n, if not the preset's.
+
+    Raises:
+        ValueError: an unknown name, a negative seed, or an impossible dimension.
+    """
+    recipe = find_recipe(preset, task)
+    made = recipe.task(recipe.dimension if dimension is None else dimension)
+    model = fit_model(recipe.model, made.interface())
+    return [
+        RunConfig(made, PriorConfig(prior), model, recipe.training, preset, seed)
+        for seed in seeds
+        for prior in priors
+    ]
