@@ -17,7 +17,7 @@ from torch import Tensor
 from maskprior import structures
 from maskprior.analysis.report import print_summary
 from maskprior.experiments.config import PriorConfig, RunConfig
-from maskprior.experiments.presets import fit_model, find_recipe
+from maskprior.experiments.presets import find_recipe, fit_model
 from maskprior.experiments.progress import ProgressReporter
 from maskprior.experiments.sweep import sweep
 from maskprior.tasks.boolean import BooleanTask

@@ -1,0 +1,108 @@
+"""Where a folder's numbers come from, in lines of Markdown: commands, time, code, versions, hardware."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from maskprior.analysis.tables import Panel, flatten
+from maskprior.experiments.record import RunRecord
+
+_HARDWARE = {
+    "cpu": "{}",
+    "cores": "{} cores",
+    "threads": "{} threads",
+    "memory_gib": "{} GiB memory",
+    "accelerator": "{}",
+    "accelerator_memory_gib": "{} GiB on it",
+}
+
+
+def describe_origins(panels: Sequence[Panel]) -> list[str]:
+    """A list: number of runs and seeds, time, commands, commits, versions, hardware, each with its count."""
+    records = [record for panel in panels for record in panel.records()]
+    seeds = sorted({record.seed for record in records})
+    seconds = sum(record.seconds for record in records)
+    return [
+        f"- runs: {len(records)}, seeds {_span(seeds)}",
+        f"- time: {format_time(seconds)} of running, all runs together",
+        *_counted("commit", records, _commit),
+        *_counted("hardware", records, _hardware),
+        *_counted("versions", records, _versions),
+        *(f"- command: `{command}`" for command in filter(None, map(run_command, panels))),
+        "",
+    ]
+
+
+def describe_settings(panel: Panel) -> list[str]:
+    """Sentences: settings of model and training that all runs of a panel share, and names of the others."""
+    configs = [
+        {
+            name: value
+            for name, value in flatten(record.config).items()
+            if name.startswith(("model.", "training."))
+        }
+        for record in panel.records()
+    ]
+    names = dict.fromkeys(name for config in configs for name in config)
+    shared = [name for name in names if all(config.get(name) == configs[0].get(name) for config in configs)]
+    different = [name for name in names if name not in shared]
+    return [
+        *(
+            [f"All runs share {', '.join(f'{name} {configs[0][name]}' for name in shared)}."]
+            if shared
+            else []
+        ),
+        *([f"Variants differ in {', '.join(different)}."] if different else []),
+    ]
+
+
+def format_time(seconds: float) -> str:
+    """``4 h 05 min``, ``7 min 30 s`` or ``12.3 s``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def run_command(panel: Panel) -> str | None:
+    """The command line that does a panel's runs; None where variants or seeds are not the plain ones."""
+    seeds = {record.seed for record in panel.records()}
+    plain = all(record.variant == record.prior for record in panel.records())
+    even = all({run.seed for run in runs.values()} == seeds for runs in panel.variants.values())
+    if not (plain and even and seeds == set(range(len(seeds)))):
+        return None
+    priors = ",".join(panel.variants)
+    return (
+        f"maskprior run {panel.task} --priors {priors} --seeds {len(seeds)} --preset {panel.preset} --out DIR"
+    )
+
+
+def _span(numbers: Sequence[int]) -> str:
+    """``0–9`` for a run of numbers, else all of them."""
+    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"{numbers[0]}–{numbers[-1]}"
+    return ", ".join(map(str, numbers))
+
+
+def _counted(label: str, records: Iterable[RunRecord], describe: Callable[[RunRecord], str]) -> list[str]:
+    """A line for each different answer; with its number of runs where there are several."""
+    counts = Counter(map(describe, records))
+    many = len(counts) > 1
+    return [
+        f"- {label}: {text}" + (f" ({count} runs)" if many else "") for text, count in sorted(counts.items())
+    ]
+
+
+def _commit(record: RunRecord) -> str:
+    return record.commit + (" with uncommitted changes" if record.dirty else "")
+
+
+def _versions(record: RunRecord) -> str:
+    return ", ".join(f"{package} {version}" for package, version in sorted(record.versions.items()))
+
+
+def _hardware(record: RunRecord) -> str:
+    facts = {name: value for name, value in record.hardware.items() if value is not None}
+    known = [_HARDWARE[name].format(facts[name]) for name in _HARDWARE if name in facts]
+    return ", ".join(known + [f"{name} {facts[name]}" for name in sorted(facts.keys() - _HARDWARE.keys())])
