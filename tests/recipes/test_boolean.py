@@ -56,7 +56,7 @@ def test_an_ablation_changes_one_thing() -> None:
     ("edit", "drawn"),
     [
         (boolean.self_allowed, ["■ · · ·", "· ■ ■ ·", "· ■ ■ ·", "· · · ■"]),
-        (boolean.readout_reads([0, 1]), ["· ■ ■ ·", "· · ■ ·", "· ■ · ·", "· · · ■"]),
+        (boolean.readout_reads([0, 1]), ["■ ■ ■ ·", "· · ■ ·", "· ■ · ·", "· · · ■"]),
         (boolean.readout_reads_itself, ["■ · · ·", "· · ■ ·", "· ■ · ·", "· · · ■"]),
         (boolean.idle_bits_read_readout, ["■ · · ·", "· · ■ ·", "· ■ · ·", "■ · · ·"]),
         (boolean.shuffled_partners, ["■ · · ·", "· ■ · ·", "· · · ■", "· · ■ ·"]),
