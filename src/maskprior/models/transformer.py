@@ -50,7 +50,7 @@ class TransformerConfig:
         for name in ("vocab_size", "length", "outputs", "width", "depth", "heads", "head_width", "mlp_width"):
             if getattr(self, name) < 1:
                 raise ValueError(f"expected {name} ≥ 1, got {getattr(self, name)}")
-        for name in ("token_std", "position_std"):
+        for name in ("token_std", "position_std", "query_key_gain"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"expected a finite {name} ≥ 0, got {getattr(self, name)}")
         if not 0 <= self.dropout < 1:
@@ -148,7 +148,9 @@ class Transformer(nn.Module):
         if None in self.prior_of_layer:
             return None
         logits = [prior.get_parameter("mask_logits") for prior in self.priors]
-        return torch.stack([logits[i].view(-1, *logits[i].shape[-2:]) for i in self.prior_of_layer if i is not None])
+        return torch.stack(
+            [logits[i].view(-1, *logits[i].shape[-2:]) for i in self.prior_of_layer if i is not None]
+        )
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Token plus position embeddings, the read-out token first: ``[batch, attended_length, width]``."""
@@ -204,7 +206,9 @@ class Transformer(nn.Module):
     @torch.no_grad()
     def attention_patterns(self, tokens: Tensor) -> Tensor:
         """Attention averaged over the batch, ``[depth, heads, N, N]``; rows sum to 1."""
-        biases, allowed = self.layer_biases(self.position.shape[0]), self.allowed(self.position.shape[0])
+        self._check(tokens)
+        length = tokens.shape[1] + (self.readout is not None)
+        biases, allowed = self.layer_biases(length), self.allowed(length)
         patterns = []
         for (attention, x), bias in zip(self.layer_inputs(tokens), biases, strict=True):
             term = combine_bias(bias, allowed)
@@ -228,4 +232,4 @@ class Transformer(nn.Module):
 
 def embedding(count: int, width: int, std: float, generator: torch.Generator) -> nn.Parameter:
     """Embedding table ``[count, width]`` drawn from N(0, std²)."""
-    return nn.Parameter(std * torch.randn(count, width, generator=generator))
+    return nn.Parameter(std * torch.randn(count, width, generator=generator, device=generator.device))

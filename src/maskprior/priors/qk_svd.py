@@ -11,8 +11,10 @@ from maskprior.priors.targets import centred_scores, target_log_patterns
 # Noise of every direction, relative to the mean square of the features: bounds the weights where the
 # sampled inputs never vary.
 _FLOOR = 1e-6
+# Relative size of the random change that decides between equal singular values.
+_JITTER = 1e-8
 # Components of the scores below this (nats) are none.
-_SILENT = 1e-6
+_SILENT = 1e-4
 
 
 def qk_svd_(
@@ -30,16 +32,17 @@ def qk_svd_(
     row taken off. F ``[N, W]`` are the mean normalised features of the positions over random inputs, C their
     covariance within a position (the token "noise"), F̃ is F with the mean over positions taken off:
 
-        U S Vᵀ = T truncated to rank d
+        U S Vᵀ = T truncated to rank d, times ‖T‖² / ‖T truncated‖²
         G_Q = (FᵀF + C)⁻¹ Fᵀ,   G_K = (F̃ᵀF̃ + C)⁻¹ F̃ᵀ
         W_Q = d^¼ (G_Q U √S)ᵀ,  W_K = d^¼ (G_K V √S)ᵀ
 
-    so that F W_Qᵀ W_K Fᵀ / √d = T up to a constant a row where F tells the positions apart and the rank
+    so that F W_Qᵀ W_K Fᵀ / √d = T up to a constant a row, where F tells the positions apart and rank d
     suffices. G is the least-squares estimate of "which position is this?" from one token. With C = 0 it is
     the pseudo-inverse F⁺ and the rule is the usual SVD initialisation, √d F⁺ T F⁺ᵀ; C keeps the reading off
     the directions in which tokens differ, which a pseudo-inverse amplifies by token_std / position_std, and
     shrinks T where noise leaves nothing to read. The key side needs no common component of the positions: it
-    would add a constant a row only.
+    would add a constant a row only. The factor keeps the mean gap between wanted and suppressed keys, which
+    truncation shrinks (to d/N of it for a permutation).
 
     Changes W_Q and W_K alone; the query and key biases are taken to be 0 and left alone. Components that T
     does not use keep their query weights and get key weights of 0: silent, yet with a gradient.
@@ -48,7 +51,7 @@ def qk_svd_(
         model: the model to change in place.
         structure: ``[N, N]``, ``[1 or heads, N, N]`` or ``[layers, 1 or heads, N, N]``; heads that share a
             structure get equal weights.
-        generator: source of the random inputs.
+        generator: source of the random inputs and of the choice between equal singular values.
         allowed_logit: M₀ where the structure is 1.
         suppressed_logit: M₀ where the structure is 0.
         samples: number of random input sequences, rounded up to a multiple of their length.
@@ -67,7 +70,8 @@ def qk_svd_(
         inputs = balanced_inputs(model, samples, generator)
         check_positions(model, inputs, targets)
         for (attention, x), target in zip(model.layer_inputs(inputs), targets, strict=True):
-            _write_weights(attention, x.cpu().double(), centred_scores(target))
+            factors = truncated_factors(centred_scores(target), attention.query_weight().shape[1], generator)
+            _write_weights(attention, x.cpu().double(), factors)
 
 
 def position_readers(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,23 +85,30 @@ def position_readers(x: Tensor) -> tuple[Tensor, Tensor]:
     return query, key
 
 
-def truncated_factors(scores: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """U √S and V √S, ``[*heads, N, rank]``, of the best approximation by that rank; zero-padded."""
-    left, values, right = torch.linalg.svd(scores)
-    root = values[..., None, :rank].sqrt()
+def truncated_factors(scores: Tensor, rank: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """U √S and V √S, ``[*heads, N, rank]``, of the best approximation by that rank; zero-padded.
+
+    Scaled so that ⟨approximation, scores⟩ = ⟨scores, scores⟩. Equal singular values are the rule (a
+    permutation has no others), and LAPACK may then drop one position whole; a change of the scores too small
+    to matter mixes such components at random, so that truncation costs every position a little.
+    """
+    noise = torch.randn(scores.shape, generator=generator, device=generator.device, dtype=scores.dtype)
+    left, values, right = torch.linalg.svd(scores + _JITTER * scores.abs().amax() * noise.to(scores.device))
+    energy = values.square()
+    kept = energy[..., :rank].sum(dim=-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).tiny)
+    root = (values[..., :rank] * energy.sum(dim=-1, keepdim=True) / kept).sqrt()[..., None, :]
     padding = (0, max(0, rank - values.shape[-1]))
     factors = (left[..., :rank] * root, right.mT[..., :rank] * root)
     first, second = (torch.nn.functional.pad(factor, padding) for factor in factors)
     return first, second
 
 
-def _write_weights(attention: QueryKeyAttention, x: Tensor, scores: Tensor) -> None:
+def _write_weights(attention: QueryKeyAttention, x: Tensor, factors: tuple[Tensor, Tensor]) -> None:
     query, key = attention.query_weight(), attention.key_weight()
-    head_width = query.shape[1]
     read_query, read_key = position_readers(x)
-    left, right = truncated_factors(scores, head_width)
+    left, right = factors
+    gain = query.shape[1] ** 0.25
     used = left.square().sum(dim=-2) > _SILENT  # the singular values, [1 or heads, head_width]
-    new_query = head_width**0.25 * (read_query @ left).mT
-    new_key = head_width**0.25 * (read_key @ right).mT
+    new_query, new_key = gain * (read_query @ left).mT, gain * (read_key @ right).mT
     query.copy_(torch.where(used[..., None], new_query, query.cpu().double()))
     key.copy_(torch.where(used[..., None], new_key, 0.0).expand_as(key))
