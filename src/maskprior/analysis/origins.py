@@ -90,7 +90,8 @@ def _counted(label: str, records: Iterable[RunRecord], describe: Callable[[RunRe
     counts = Counter(map(describe, records))
     many = len(counts) > 1
     return [
-        f"- {label}: {text}" + (f" ({count} runs)" if many else "") for text, count in sorted(counts.items())
+        f"- {label}: {text}" + (f" ({count} run{'s' * (count > 1)})" if many else "")
+        for text, count in sorted(counts.items())
     ]
 
 

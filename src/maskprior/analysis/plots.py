@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.collections import QuadMesh
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
@@ -18,21 +19,24 @@ from torch import Tensor
 
 from maskprior.analysis.curves import curve, mean_curve, measured_parts
 from maskprior.analysis.formatting import is_share, metric_format, metric_label, monomial_label
-from maskprior.analysis.style import LINE_STYLES, prior_color, styled
+from maskprior.analysis.style import LINE_STYLES, lighten, prior_color, styled
 from maskprior.analysis.tables import Panel, Statistics, first_object, metric_values, telling_monomials
 
 MONOMIALS = 8
+MANY_VARIANTS = 6
 LABELLED_TOKENS = 24
+TARGET_LINE: dict[str, Any] = {"color": "black", "linestyle": (0, (5, 3)), "linewidth": 1.2}
 
 
-def _variant_styles(panel: Panel) -> dict[str, dict[str, Any]]:
-    """Colour by prior; line style by place among the variants of that prior."""
+def variant_styles(panel: Panel) -> dict[str, dict[str, Any]]:
+    """Colour by prior; line style, then a lighter shade, by place among the variants of that prior."""
     seen: dict[str, int] = {}
     styles = {}
     for variant, runs in panel.variants.items():
         prior = next(iter(runs.values())).prior
         place = seen[prior] = seen.get(prior, -1) + 1
-        styles[variant] = {"color": prior_color(prior), "linestyle": LINE_STYLES[place % len(LINE_STYLES)]}
+        shade, line = divmod(place, len(LINE_STYLES))
+        styles[variant] = {"color": lighten(prior_color(prior), 0.4 * shade), "linestyle": LINE_STYLES[line]}
     return styles
 
 
@@ -86,7 +90,8 @@ def _draw_scores(axes: Axes, panel: Panel, metric: str) -> None:
 def plot_learning_curves(panel: Panel) -> Figure | None:
     """Loss and accuracy during training: a row a quantity, a column a part of the data ("seen", "unseen").
 
-    A thin line a seed, a thick one their mean. None where no record has such curves.
+    A thick line is the mean, a thin one a seed (left out where there are more than six variants). None where
+    no record has such curves.
     """
     quantities, parts = measured_parts(panel)
     if not quantities:
@@ -101,7 +106,7 @@ def plot_learning_curves(panel: Panel) -> Figure | None:
             _draw_curves(axes, panel, f"{quantity}_{part}", 100 if is_share(quantity) else 1)
             axes.set_title(part)
             axes.set_visible(axes.has_data())
-    _finish_curves(figure, grid[-1], panel)
+    _finish_curves(figure, grid, panel)
     return figure
 
 
@@ -124,37 +129,40 @@ def plot_coefficients(panel: Panel) -> Figure | None:
         _draw_curves(axes, panel, f"coefficient.{name}", 1)
         axes.set_title(monomial_label(name))
         if name in target:
-            axes.axhline(target[name], color="black", linestyle=(0, (5, 3)), linewidth=1.2)
+            axes.axhline(target[name], **TARGET_LINE)
     for axes in grid.flat[len(monomials) :]:
-        axes.remove()
+        axes.set_visible(False)
     for line in grid:
         line[0].set_ylabel("coefficient")
-    _finish_curves(
-        figure, grid[-1], panel, Line2D([], [], color="black", linestyle=(0, (5, 3)), label="target")
-    )
+    _finish_curves(figure, grid, panel, Line2D([], [], label="target", **TARGET_LINE))
     return figure
 
 
 def _draw_curves(axes: Axes, panel: Panel, name: str, scale: float) -> None:
-    for variant, style in _variant_styles(panel).items():
+    for variant, style in variant_styles(panel).items():
         records = panel.variants[variant].values()
         thin = {"color": style["color"], "linewidth": 0.6, "alpha": 0.35}
-        lines = [(curve(record, name), thin) for record in records]
+        lines = [(curve(record, name), thin) for record in records if len(panel.variants) <= MANY_VARIANTS]
         lines.append((mean_curve(records, name), {**style, "linewidth": 2.2}))
         for (steps, values), look in lines:
             if steps:
                 axes.plot(steps, [scale * value for value in values], **look)
 
 
-def _finish_curves(figure: Figure, bottom: Sequence[Axes], panel: Panel, *extra: Line2D) -> None:
-    for axes in bottom:
-        axes.set_xlabel("training step")
+def _finish_curves(figure: Figure, grid: Any, panel: Panel, *extra: Line2D) -> None:
+    """Steps below the lowest axes of each column, and a legend above all."""
+    for column in grid.T:
+        for axes in [axes for axes in column if axes.get_visible()][-1:]:
+            axes.set_xlabel("training step")
+            axes.tick_params(labelbottom=True)
     handles = [
         Line2D([], [], linewidth=2.2, label=variant, **style)
-        for variant, style in _variant_styles(panel).items()
+        for variant, style in variant_styles(panel).items()
     ]
     handles += extra
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(5, len(handles)), frameon=False)
+    inches = 0.65 + 0.08 * max(len(str(handle.get_label())) for handle in handles)
+    columns = max(1, min(len(handles), int(figure.get_figwidth() / inches)))
+    figure.legend(handles=handles, loc="outside upper center", ncols=columns, frameon=False)
 
 
 @styled
@@ -173,20 +181,11 @@ def plot_patterns(
         ValueError: attention is missing, or a tensor has other dimensions.
     """
     pictures = pattern_pictures(tensors)
-    layers = len(next(iter(pictures.values())))
-    side = _side(pictures["attention, start"][0])
-    figure = Figure(figsize=(1.3 + side * len(pictures), 0.9 + side * layers), layout="constrained")
-    grid = figure.subplots(layers, len(pictures), squeeze=False, sharex=True, sharey=True)
-    for column, (name, maps) in zip(grid.T, pictures.items(), strict=True):
-        column[0].set_title(name)
-        for axes, values in zip(column, maps, strict=True):
-            mesh = _draw_map(axes, values, token_names)
-        column[-1].set_xlabel("key")
-    for layer, axes in enumerate(grid[:, 0]):
-        axes.set_ylabel(f"layer {layer + 1}\nquery")
+    maps = torch.stack(list(pictures.values()), dim=1)
+    layers = [f"layer {index + 1}" for index in range(len(maps))]
+    figure, mesh = _draw_maps(maps, layers, list(pictures), token_names, title)
     ticks = [0, 0.05, 0.25, 0.5, 1]
-    figure.colorbar(mesh, ax=grid, label="weight", shrink=min(1.0, 2 / layers), ticks=ticks)
-    figure.suptitle(title, fontsize=11)
+    figure.colorbar(mesh, ax=figure.axes, label="weight", shrink=min(1.0, 2 / len(maps)), ticks=ticks)
     return figure
 
 
@@ -211,9 +210,12 @@ def pattern_pictures(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name, title in names.items():
         if name in tensors:
             values = tensors[name].detach().float().cpu()
-            if values.dim() != 4 or values.shape[0] != tensors["attention_start"].shape[0]:
+            if values.dim() != 4:
                 raise ValueError(f"expected `{name}` [layers, heads, query, key], got {list(values.shape)}")
             pictures[title] = (values.sigmoid() if name.startswith("mask") else values).mean(dim=1)
+    shapes = [list(picture.shape) for picture in pictures.values()]
+    if any(shape != shapes[0] for shape in shapes):
+        raise ValueError(f"expected the same [layers, query, key] of all tensors, got {shapes}")
     return pictures
 
 
@@ -235,30 +237,42 @@ def draw_structure(structure: Tensor, token_names: Sequence[str] | None = None, 
     maps = structure.detach().float().cpu()
     maps = maps.reshape((1,) * (4 - maps.dim()) + maps.shape)
     layers, heads = maps.shape[:2]
-    side = _side(maps[0, 0])
-    figure = Figure(figsize=(1.0 + side * heads, 0.9 + side * layers), layout="constrained")
-    grid = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
-    for layer, head in torch.cartesian_prod(torch.arange(layers), torch.arange(heads)).tolist():
-        axes = grid[layer, head]
-        _draw_map(axes, maps[layer, head], token_names)
-        axes.set_title(", ".join([f"layer {layer + 1}"] * (layers > 1) + [f"head {head + 1}"] * (heads > 1)))
+    rows = [f"layer {index + 1}" if layers > 1 else "" for index in range(layers)]
+    columns = [f"head {index + 1}" if heads > 1 else "" for index in range(heads)]
+    return _draw_maps(maps, rows, columns, token_names, title)[0]
+
+
+def _draw_maps(
+    maps: Tensor,
+    row_names: Sequence[str],
+    column_names: Sequence[str],
+    token_names: Sequence[str] | None,
+    title: str,
+) -> tuple[Figure, QuadMesh]:
+    """A grid of maps ``[rows, columns, query, key]``, tokens named at its left and lower edge alone."""
+    rows, columns, *shape = maps.shape
+    side = max(1.6, min(4.0, 0.5 + 0.15 * max(shape)))  # inches: room for a label a token
+    figure = Figure(figsize=(1.3 + side * columns, 0.9 + side * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for index, axes in enumerate(grid.flat):
+        mesh = _draw_map(axes, maps.flatten(0, 1)[index])
+    for axes, name in zip(grid[0], column_names, strict=True):
+        axes.set_title(name)
+    for axes, name in zip(grid[:, 0], row_names, strict=True):
+        axes.set_ylabel(f"{name}\nquery".lstrip())
+        _name_tokens(axes.yaxis, shape[0], token_names, rotation=0)
     for axes in grid[-1]:
         axes.set_xlabel("key")
-    for axes in grid[:, 0]:
-        axes.set_ylabel("query")
+        _name_tokens(axes.xaxis, shape[1], token_names, rotation=90)
     figure.suptitle(title, fontsize=11)
-    return figure
-
-
-def _side(values: Tensor) -> float:
-    """Inches of one map: enough for a label a token."""
-    return max(1.6, min(4.0, 0.5 + 0.15 * max(values.shape)))
+    return figure, mesh
 
 
 def _draw_map(axes: Axes, values: Tensor) -> QuadMesh:
     """Values in [0, 1] by query (down) and key (right); the root scale keeps small ones visible."""
+    width = 0.4 if max(values.shape) <= 2 * LABELLED_TOKENS else 0
     mesh = axes.pcolormesh(
-        values.numpy(), cmap="Blues", norm=PowerNorm(0.5, 0, 1), edgecolors="#dddddd", linewidth=0.4
+        values.numpy(), cmap="Blues", norm=PowerNorm(0.5, 0, 1), edgecolors="#dddddd", linewidth=width
     )
     axes.set(aspect="equal", ylim=(values.shape[0], 0), xticks=[], yticks=[])
     for spine in axes.spines.values():
@@ -266,16 +280,10 @@ def _draw_map(axes: Axes, values: Tensor) -> QuadMesh:
     return mesh
 
 
-def _name_tokens(grid: Any, shape: Sequence[int], token_names: Sequence[str] | None) -> None:
-    """Queries left of a grid of maps, keys below it, and not in between, where they would take room."""
-    for axis, length in (*((axes.yaxis, shape[0]) for axes in grid[:, 0]), *((axes.xaxis, shape[1]) for axes in grid[-1])):
-        labels = list(token_names or ())
-        if len(labels) != length:
-            labels = [str(index) for index in range(length)]
-        stride = math.ceil(length / LABELLED_TOKENS)
-        axis.set_ticks([index + 0.5 for index in range(0, length, stride)], labels[::stride])
-    for axes in grid[-1]:
-        axes.set_xlabel("key")
-        axes.tick_params(axis="x", rotation=90, length=0)
-    for axes in grid[:, 0]:
-        axes.tick_params(axis="y", length=0)
+def _name_tokens(axis: Axis, length: int, token_names: Sequence[str] | None, rotation: int) -> None:
+    labels = [str(name) for name in token_names or ()]
+    if len(labels) != length:
+        labels = [str(index) for index in range(length)]
+    stride = math.ceil(length / LABELLED_TOKENS)
+    axis.set_ticks([index + 0.5 for index in range(0, length, stride)], labels[::stride])
+    axis.set_tick_params(length=0, labelrotation=rotation)

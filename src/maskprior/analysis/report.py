@@ -2,14 +2,15 @@
 
 The report is made from the records (and, for the pictures of attention, the tensors beside them) alone, and
 is the same, byte for byte, each time. What it says (:class:`Section`) is apart from how it is written
-(Markdown here).
+(Markdown here). Only writing one imports pandas and matplotlib; the summary in the terminal needs neither.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-from matplotlib.figure import Figure
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -19,20 +20,12 @@ from maskprior.analysis.formatting import (
     TextTable,
     brief_table,
     coefficient_table,
-    metric_label,
     runs_table,
     summary_table,
     to_latex,
     to_markdown,
 )
 from maskprior.analysis.origins import describe_origins, describe_settings
-from maskprior.analysis.plots import (
-    plot_coefficients,
-    plot_learning_curves,
-    plot_patterns,
-    plot_scores,
-)
-from maskprior.analysis.style import save_figure
 from maskprior.analysis.tables import (
     Panel,
     headline_metrics,
@@ -41,17 +34,11 @@ from maskprior.analysis.tables import (
     summarise,
     summary_frame,
 )
-from maskprior.experiments.files import write_atomically
-from maskprior.experiments.record import RecordError, RunRecord, patterns_path, read_records, read_tensors
+from maskprior.experiments.files import prepare_folder, write_atomically
+from maskprior.experiments.record import RunRecord, read_records
 
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure with its file's stem and a caption of one or two sentences."""
-
-    name: str
-    caption: str
-    figure: Figure
+if TYPE_CHECKING:
+    from maskprior.analysis.pictures import Picture
 
 
 @dataclass(frozen=True)
@@ -69,8 +56,8 @@ class Section:
     title: str
     settings: Sequence[str]
     tables: Sequence[tuple[str, TextTable]]
-    pictures: Sequence[Picture]
-    patterns: Sequence[Picture]
+    pictures: Sequence["Picture"]
+    patterns: Sequence["Picture"]
 
 
 def write_report(folder: Path) -> list[Path]:
@@ -83,11 +70,17 @@ def write_report(folder: Path) -> list[Path]:
         RecordError: the folder has no records, or one of them or a file of patterns is corrupt.
         ValueError: runs that may not be averaged have the same variant.
         OSError: ``report/`` can't be written.
+        ModuleNotFoundError: pandas or matplotlib is missing; says how to get them.
     """
+    _check_extra()
+    from maskprior.analysis.pictures import score_pictures
+    from maskprior.analysis.style import save_figure
+
     records = read_records(folder)
     panels = make_panels(records)
     target = folder / "report"
-    scores = _score_pictures(panels)
+    prepare_folder(target)
+    scores = score_pictures(panels)
     sections = [make_section(panel, target) for panel in panels]
     pictures = [
         *scores,
@@ -105,6 +98,12 @@ def write_report(folder: Path) -> list[Path]:
     return [target / name for name in texts] + [target / f"{picture.name}.png" for picture in pictures]
 
 
+def _check_extra() -> None:
+    for name in ("matplotlib", "pandas"):
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"a report needs {name}: pip install 'maskprior[report]'", name=name)
+
+
 def print_summary(records: Mapping[Path, RunRecord], console: Console) -> None:
     """Print the headline table of each panel, means over seeds, in 80 columns.
 
@@ -114,9 +113,10 @@ def print_summary(records: Mapping[Path, RunRecord], console: Console) -> None:
     for panel in make_panels(records):
         metrics = headline_metrics(panel.records())
         table = brief_table(summarise(panel, metrics), metrics)
-        shown = Table(title=panel.title, title_justify="left", box=box.SIMPLE, pad_edge=False)
+        shown = Table(title=panel.title, title_justify="left", box=box.SIMPLE, padding=0)
         for index, name in enumerate(table.header):
-            shown.add_column(Text(name), justify="left" if index < table.labels else "right")
+            side: Literal["left", "right"] = "left" if index < table.labels else "right"
+            shown.add_column(Text(name), justify=side, overflow="fold")
         for row in table.rows:
             shown.add_row(*map(Text, row))
         console.print(shown)
@@ -124,6 +124,8 @@ def print_summary(records: Mapping[Path, RunRecord], console: Console) -> None:
 
 def make_section(panel: Panel, target: Path) -> Section:
     """Tables and pictures of one panel, for a report in the folder ``target``."""
+    from maskprior.analysis.pictures import pattern_pictures, training_pictures
+
     metrics = headline_metrics(panel.records())
     rows = summarise(panel, metrics)
     tables = [
@@ -140,64 +142,9 @@ def make_section(panel: Panel, target: Path) -> Section:
         tables.append(
             ("Fourier coefficients that tell the target from its shortcut (the MDI).", coefficients)
         )
-    drawn = [
-        (
-            "curves",
-            "Training curves: a thin line a seed, a thick one their mean.",
-            plot_learning_curves(panel),
-        ),
-        (
-            "coefficients",
-            "Fourier coefficients during training; dashed: the target's.",
-            plot_coefficients(panel),
-        ),
-    ]
-    pictures = [
-        Picture(f"{name}-{panel.name}", caption, figure)
-        for name, caption, figure in drawn
-        if figure is not None
-    ]
-    return Section(panel.title, describe_settings(panel), tables, pictures, _pattern_pictures(panel))
-
-
-def _score_pictures(panels: Sequence[Panel]) -> list[Picture]:
-    """One figure for all panels with the same headline metric."""
-    by_metric: dict[str, list[Panel]] = {}
-    for panel in panels:
-        for metric in headline_metrics(panel.records())[:1]:
-            by_metric.setdefault(metric, []).append(panel)
-    return [
-        Picture(
-            f"scores-{metric}",
-            f"Final {metric_label(metric)}: a dot a seed, a bar at the mean.",
-            plot_scores(group, metric),
-        )
-        for metric, group in by_metric.items()
-    ]
-
-
-def _pattern_pictures(panel: Panel) -> list[Picture]:
-    """Of each variant, the first seed whose tensors are still there."""
-    pictures = []
-    for variant, runs in panel.variants.items():
-        for path, record in runs.items():
-            if patterns_path(path).exists():
-                title = f"{panel.title}, {variant}, seed {record.seed}"
-                figure = _draw_patterns(patterns_path(path), record, title)
-                pictures.append(Picture(f"patterns-{panel.name}-{variant}", title, figure))
-                break
-    return pictures
-
-
-def _draw_patterns(path: Path, record: RunRecord, title: str) -> Figure:
-    task = record.config.get("task")
-    tokens = task.get("tokens") if isinstance(task, dict) else None
-    try:
-        return plot_patterns(read_tensors(path), tokens, title)
-    except RecordError:
-        raise
-    except ValueError as error:
-        raise RecordError(f"{path}: {error}") from error
+    return Section(
+        panel.title, describe_settings(panel), tables, training_pictures(panel), pattern_pictures(panel)
+    )
 
 
 def _headline_files(panels: Sequence[Panel]) -> dict[str, str]:
@@ -215,7 +162,7 @@ def _to_document(
     folder: Path,
     records: Mapping[Path, RunRecord],
     panels: Sequence[Panel],
-    scores: Sequence[Picture],
+    scores: Sequence["Picture"],
     sections: Sequence[Section],
 ) -> str:
     count = f"{len(records)} runs of {len(panels)} task{'s' * (len(panels) > 1)}"
@@ -245,5 +192,5 @@ def _to_markdown_section(section: Section) -> list[str]:
     return parts
 
 
-def _to_image(picture: Picture) -> str:
+def _to_image(picture: "Picture") -> str:
     return f"![{picture.caption}]({picture.name}.png)\n\n*{picture.caption}*\n"

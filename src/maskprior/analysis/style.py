@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from maskprior.experiments.files import write_atomically
@@ -47,6 +48,12 @@ styled = matplotlib.rc_context(_STYLE)
 def prior_color(prior: str) -> str:
     """The colour of a prior, the same in every figure; of an unknown one, by its name."""
     return PRIOR_COLORS.get(prior) or OTHER_COLORS[zlib.crc32(prior.encode()) % len(OTHER_COLORS)]
+
+
+def lighten(color: str, share: float) -> str:
+    """The colour mixed with a share of white in [0, 1], at most 0.8 of it."""
+    red, green, blue = (channel + (1 - channel) * min(share, 0.8) for channel in to_rgb(color))
+    return to_hex((red, green, blue))
 
 
 @styled
