@@ -21,20 +21,21 @@ NOT_IMPORTED = [
     *("sklearn", "timm", "tokenizers", "torchvision", "transformers", "tyro"),
 ]
 
-CORE = ("functional", "mask_prior", "structures", "kernels")
+CORE = ("functional", "mask_prior", "parameter_groups", "structures", "kernels")
 
 # Layer -> the layers or modules it may import besides itself; a layer missing here fails.
 MAY_IMPORT = {
     "kernels": (),
     "functional": CORE,
     "mask_prior": CORE,
+    "parameter_groups": CORE,
     "structures": CORE,
-    "__init__": CORE,
+    "__init__": (*CORE, "integrations"),
     "models": CORE,
     "priors": (*CORE, "models"),
     "tasks": (*CORE, "analysis"),
     "analysis": (*CORE, "experiments.record", "experiments.files"),
-    "integrations": CORE,
+    "integrations": (*CORE, "models"),
     "experiments": (*CORE, "models", "priors", "tasks", "analysis", "__init__"),
     "cli": (*CORE, "models", "priors", "tasks", "analysis", "experiments", "__init__"),
     "__main__": ("cli",),
