@@ -1,0 +1,7 @@
+"""Priors for the models that people already have: torch.nn, timm, Hugging Face."""
+
+from maskprior.integrations.attachment import Attachment, attach
+from maskprior.integrations.decay import DecayWarning
+from maskprior.integrations.lengths import Lengths
+
+__all__ = ["Attachment", "DecayWarning", "Lengths", "attach"]
