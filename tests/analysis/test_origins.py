@@ -40,7 +40,7 @@ def test_origins_name_every_commit_version_and_machine_with_its_runs(make_record
         "- hardware: A, H200, odd 3 (1 run)",
         "- hardware: Zähler 3, 2 cores, 23.5 GiB memory (2 runs)",
         "- versions: python 3.11.7, torch 2.6.0",
-        "- command: `maskprior run 2parity --priors mask --seeds 3 --preset cpu --out DIR`",
+        "- command: `maskprior run 2parity --preset cpu --priors mask --seeds 3 --out DIR`",
         "",
     ]
 
@@ -53,11 +53,18 @@ def test_odd_seeds_are_listed(make_record: MakeRecord) -> None:
 
 def test_the_command_is_given_only_where_it_does_these_runs(make_record: MakeRecord) -> None:
     both = [make_record(prior=prior, seed=seed) for prior in ("mask", "vanilla") for seed in (0, 1)]
-    expected = "maskprior run 2parity --priors vanilla,mask --seeds 2 --preset cpu --out DIR"
+    expected = "maskprior run 2parity --preset cpu --priors vanilla,mask --seeds 2 --out DIR"
     assert run_command(panels_of(*both)[0]) == expected
     assert run_command(panels_of(*both[:3])[0]) is None  # vanilla has but one seed
     assert run_command(panels_of(make_record(variant="mask-frozen"))[0]) is None
     assert run_command(panels_of(make_record(seed=1))[0]) is None
+
+
+def test_the_command_names_the_dimension(make_record: MakeRecord) -> None:
+    record = make_record()
+    config = {**record.config, "task": {"dimension": 7}}
+    command = run_command(panels_of(replace(record, config=config))[0])
+    assert command == "maskprior run 2parity --preset cpu --dimension 7 --priors mask --seeds 1 --out DIR"
 
 
 def test_settings_are_shared_or_named(make_record: MakeRecord) -> None:
@@ -66,6 +73,6 @@ def test_settings_are_shared_or_named(make_record: MakeRecord) -> None:
         make_record(prior="vanilla", training={"steps": 20, "rate": 0.25}),
     ]
     assert describe_settings(panels_of(*records)[0]) == [
-        "All runs share training.steps 20.",
+        "All runs share the training: steps 20.",
         "Variants differ in training.rate.",
     ]

@@ -171,15 +171,21 @@ def test_learning_curves_draw_each_seed_and_the_mean(panel: Panel) -> None:
     assert [axes.get_title() for axes in figure.axes] == ["seen", "unseen"] * 2
     assert {"loss", "accuracy (%)", "training step", "vanilla", "qk_svd", "mask"} <= words(figure)
     blue = prior_color("mask")
-    (mean,) = lines(figure, blue, width=2.2, axes=1)
+    (mean,) = lines(figure, blue, width=1.6, axes=1)
     np.testing.assert_allclose(np.asarray(mean.get_ydata()), [2.0, 1.5, 4e-4])
     np.testing.assert_array_equal(np.asarray(mean.get_xdata()), [0, 7, 20])
     seeds = [np.asarray(line.get_ydata())[-1] for line in lines(figure, blue, width=0.6, axes=1)]
     np.testing.assert_allclose(seeds, [2e-4, 4e-4, 6e-4])
     assert figure.axes[1].get_yscale() == "log"
     np.testing.assert_allclose(
-        np.asarray(lines(figure, blue, width=2.2, axes=3)[0].get_ydata()), [50, 60, 100]
+        np.asarray(lines(figure, blue, width=1.6, axes=3)[0].get_ydata()), [50, 60, 100]
     )
+
+
+def test_lines_get_thinner_so_that_none_is_hidden(panel: Panel) -> None:
+    widths = [style["linewidth"] for style in variant_styles(panel).values()]
+    assert widths == sorted(widths, reverse=True)
+    assert len(set(widths)) == 3
 
 
 def test_an_empty_corner_is_left_out_and_the_axes_above_gets_the_steps(make_record: MakeRecord) -> None:
@@ -220,7 +226,7 @@ def test_coefficients_have_an_axes_a_monomial_and_the_targets_line(panel: Panel)
     ]
     assert targets == [1.0, 0.0, 0.0, 0.0]
     assert all(line.is_dashed() for line in lines(figure, "#000000", 1.2))
-    (mean,) = lines(figure, prior_color("mask"), 2.2)
+    (mean,) = lines(figure, prior_color("mask"), 1.6)
     np.testing.assert_allclose(np.asarray(mean.get_ydata()), [0, 0.505, 1.01])
     assert "target" in words(figure)
 

@@ -101,10 +101,10 @@ def test_the_report_says_what_was_measured_and_where(reported: Path) -> None:
     assert text.count("| vanilla |     2 |  75.00 ± 0.00 |  75.00 |  75.00 |") == 2
     assert "1.050 ± 0.071" in text  # vanilla's loss: 1.0 and 1.1
     assert "| x0·x1 | 1.000 | 0.000 | 0.005 ± 0.007 | 1.005 ± 0.007 |" in " ".join(text.split())
-    assert "All runs share training.steps 20." in text
+    assert "All runs share the training: steps 20." in text
     assert "- runs: 8, seeds 0, 1\n- time: 16.0 s of running" in text  # 4 × (1.5 + 2.5)
     assert "- commit: 5c0ffee\n- hardware: Zähler 3, 2 cores, 23.5 GiB memory\n" in text
-    assert "`maskprior run cyclic3 --priors vanilla,mask --seeds 2 --preset cpu --out DIR`" in text
+    assert "`maskprior run cyclic3 --preset cpu --priors vanilla,mask --seeds 2 --out DIR`" in text
 
 
 def test_tables_hold_the_means_of_the_records(reported: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from maskprior.analysis.tables import Panel, flatten
 from maskprior.experiments.record import RunRecord
 
+SETTINGS = ("model.", "training.")
 _HARDWARE = {
     "cpu": "{}",
     "cores": "{} cores",
@@ -34,25 +35,20 @@ def describe_origins(panels: Sequence[Panel]) -> list[str]:
 
 def describe_settings(panel: Panel) -> list[str]:
     """Sentences: settings of model and training that all runs of a panel share, and names of the others."""
-    configs = [
-        {
-            name: value
-            for name, value in flatten(record.config).items()
-            if name.startswith(("model.", "training."))
-        }
-        for record in panel.records()
+    configs = [flatten(record.config) for record in panel.records()]
+    names = [
+        name
+        for name in dict.fromkeys(name for config in configs for name in config)
+        if name.startswith(SETTINGS)
     ]
-    names = dict.fromkeys(name for config in configs for name in config)
     shared = [name for name in names if all(config.get(name) == configs[0].get(name) for config in configs)]
+    sentences = []
+    for part in SETTINGS:
+        values = [f"{name.removeprefix(part)} {configs[0][name]}" for name in shared if name.startswith(part)]
+        if values:
+            sentences.append(f"All runs share the {part.rstrip('.')}: {', '.join(values)}.")
     different = [name for name in names if name not in shared]
-    return [
-        *(
-            [f"All runs share {', '.join(f'{name} {configs[0][name]}' for name in shared)}."]
-            if shared
-            else []
-        ),
-        *([f"Variants differ in {', '.join(different)}."] if different else []),
-    ]
+    return sentences + ([f"Variants differ in {', '.join(different)}."] if different else [])
 
 
 def format_time(seconds: float) -> str:
@@ -72,10 +68,10 @@ def run_command(panel: Panel) -> str | None:
     even = all({run.seed for run in runs.values()} == seeds for runs in panel.variants.values())
     if not (plain and even and seeds == set(range(len(seeds)))):
         return None
-    priors = ",".join(panel.variants)
-    return (
-        f"maskprior run {panel.task} --priors {priors} --seeds {len(seeds)} --preset {panel.preset} --out DIR"
-    )
+    words = [f"maskprior run {panel.task} --preset {panel.preset}"]
+    dimension = flatten(panel.records()[0].config).get("task.dimension")
+    words += [] if dimension is None else [f"--dimension {dimension}"]
+    return " ".join([*words, f"--priors {','.join(panel.variants)} --seeds {len(seeds)} --out DIR"])
 
 
 def _span(numbers: Sequence[int]) -> str:

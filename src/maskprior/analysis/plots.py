@@ -29,14 +29,21 @@ TARGET_LINE: dict[str, Any] = {"color": "black", "linestyle": (0, (5, 3)), "line
 
 
 def variant_styles(panel: Panel) -> dict[str, dict[str, Any]]:
-    """Colour by prior; line style, then a lighter shade, by place among the variants of that prior."""
+    """Colour by prior; line style, then a lighter shade, by place among the variants of that prior.
+
+    Lines get thinner from variant to variant, so that one that is drawn over another does not hide it.
+    """
     seen: dict[str, int] = {}
     styles = {}
-    for variant, runs in panel.variants.items():
+    for index, (variant, runs) in enumerate(panel.variants.items(), start=1):
         prior = next(iter(runs.values())).prior
         place = seen[prior] = seen.get(prior, -1) + 1
         shade, line = divmod(place, len(LINE_STYLES))
-        styles[variant] = {"color": lighten(prior_color(prior), 0.4 * shade), "linestyle": LINE_STYLES[line]}
+        styles[variant] = {
+            "color": lighten(prior_color(prior), 0.4 * shade),
+            "linestyle": LINE_STYLES[line],
+            "linewidth": min(1.6 + 0.6 * (len(panel.variants) - index), 4.0),
+        }
     return styles
 
 
@@ -143,7 +150,7 @@ def _draw_curves(axes: Axes, panel: Panel, name: str, scale: float) -> None:
         records = panel.variants[variant].values()
         thin = {"color": style["color"], "linewidth": 0.6, "alpha": 0.35}
         lines = [(curve(record, name), thin) for record in records if len(panel.variants) <= MANY_VARIANTS]
-        lines.append((mean_curve(records, name), {**style, "linewidth": 2.2}))
+        lines.append((mean_curve(records, name), style))
         for (steps, values), look in lines:
             if steps:
                 axes.plot(steps, [scale * value for value in values], **look)
@@ -155,10 +162,7 @@ def _finish_curves(figure: Figure, grid: Any, panel: Panel, *extra: Line2D) -> N
         for axes in [axes for axes in column if axes.get_visible()][-1:]:
             axes.set_xlabel("training step")
             axes.tick_params(labelbottom=True)
-    handles = [
-        Line2D([], [], linewidth=2.2, label=variant, **style)
-        for variant, style in variant_styles(panel).items()
-    ]
+    handles = [Line2D([], [], label=variant, **style) for variant, style in variant_styles(panel).items()]
     handles += extra
     inches = 0.65 + 0.08 * max(len(str(handle.get_label())) for handle in handles)
     columns = max(1, min(len(handles), int(figure.get_figwidth() / inches)))
