@@ -72,7 +72,7 @@ class Show:
         from maskprior.analysis.style import save_figure
 
         recipe = find_recipe(self.preset, self.task)
-        task = recipe.task(self.dimension or recipe.dimension)
+        task = recipe.task(recipe.dimension if self.dimension is None else self.dimension)
         console.print(f"[bold]{task.name}[/bold]  {first_line(recipe.task)}", highlight=False)
         if isinstance(task, BooleanTask):
             console.print(f"target  {task.describe()['target']}", highlight=False)
@@ -173,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     errors = Console(stderr=True)
     try:
         command(Console())
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         errors.print(f"maskprior: error: {error}", style="bold red", markup=False, highlight=False)
         return 2
     except TrainingDivergedError as error:

@@ -48,7 +48,13 @@ class Attention(nn.Module):
         return query @ key.transpose(-2, -1) / math.sqrt(self.head_width)
 
     def forward(
-        self, x: Tensor, bias: Tensor | None, allowed: Tensor | None = None, *, rows: slice | None = None
+        self,
+        x: Tensor,
+        bias: Tensor | None,
+        allowed: Tensor | None = None,
+        *,
+        rows: slice | None = None,
+        projected: Tensor | None = None,
     ) -> Tensor:
         """Attend.
 
@@ -57,11 +63,14 @@ class Attention(nn.Module):
             bias: log σ(M), ``[query, key]`` or ``[heads, query, key]``, or None.
             allowed: bool, broadcastable to ``[batch, heads, query, key]``, True = may attend.
             rows: compute these query positions only (bias and ``allowed`` still cover all of them).
+            projected: ``qkv(x)`` where the caller has it already; then x is not read, and rows must be None.
 
         Returns:
             ``[batch, query positions, width]``.
         """
-        if rows is None:
+        if projected is not None:
+            query, key, value = self._split(projected, 3)
+        elif rows is None:
             query, key, value = self._project(x)
         else:
             query, key, value = self._project_rows(x, rows)

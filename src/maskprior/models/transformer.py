@@ -88,11 +88,17 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
-        self, x: Tensor, bias: Tensor | None, allowed: Tensor | None, rows: slice | None = None
+        self,
+        x: Tensor,
+        bias: Tensor | None,
+        allowed: Tensor | None,
+        rows: slice | None = None,
+        projected: Tensor | None = None,
     ) -> Tensor:
-        """One layer; ``rows`` keeps these positions only in the result."""
+        """One layer; ``rows`` keeps these positions only, ``projected`` is qkv(LN x) if it is known."""
         kept = x if rows is None else x[:, rows]
-        kept = kept + self.dropout(self.attention(self.attention_norm(x), bias, allowed, rows=rows))
+        normed = x if projected is not None else self.attention_norm(x)
+        kept = kept + self.dropout(self.attention(normed, bias, allowed, rows=rows, projected=projected))
         mixed: Tensor = kept + self.dropout(self.mlp(self.mlp_norm(kept)))
         return mixed
 
@@ -159,6 +165,25 @@ class Transformer(nn.Module):
             x = torch.cat([self.readout.expand(len(x), 1, -1), x], dim=1)
         return x + self.position[: x.shape[1]]
 
+    def _project_table(self, tokens: Tensor) -> Tensor | None:
+        """qkv(LN x) of the first layer, each distinct (position, token) projected once, then looked up.
+
+        None where that is no less work (a large vocabulary, a small batch), or the one layer is the last.
+        """
+        block, (batch, length), kinds = self.blocks[0], tokens.shape, self.config.vocab_size
+        extra = int(self.readout is not None)
+        rows = extra + length * kinds
+        if not isinstance(block, Block) or 2 * rows > batch * (extra + length) or len(self.blocks) == 1:
+            return None
+        positions = self.position[extra : extra + length, None]
+        table = (self.token + positions).flatten(0, 1)
+        if self.readout is not None:
+            table = torch.cat([self.readout + self.position[:1], table])
+        index = tokens + kinds * torch.arange(length, device=tokens.device) + extra
+        if extra:
+            index = nn.functional.pad(index, (1, 0))
+        return nn.functional.embedding(index, block.attention.qkv(block.attention_norm(table)))
+
     def layer_biases(self, length: int) -> list[Tensor | None]:
         """The bias of each layer, each prior's log σ(M) computed once; causality is kept apart."""
         computed = [prior(self.token.dtype)[..., :length, :length] for prior in self.priors]
@@ -182,10 +207,12 @@ class Transformer(nn.Module):
         self._check(tokens)
         x = self.embed(tokens)
         biases, allowed = self.layer_biases(x.shape[1]), self.allowed(x.shape[1])
+        projected = self._project_table(tokens)
         for depth, (block, bias) in enumerate(zip(self.blocks, biases, strict=True), start=1):
             # Nothing reads the other positions of the last layer when the read-out token alone is used.
             last = self.readout is not None and depth == len(self.blocks)
-            x = block(x, bias, allowed, slice(0, 1) if last else None)
+            x = block(x, bias, allowed, slice(0, 1) if last else None, projected)
+            projected = None
         outputs: Tensor = self.head(self.norm(x))
         return outputs if self.readout is None else outputs[:, 0]
 

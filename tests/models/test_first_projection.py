@@ -1,0 +1,49 @@
+"""The first layer's projection by table look-up: the same function and gradients as without it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from maskprior import MaskPrior
+from maskprior.models import Transformer, TransformerConfig
+
+ENCODER = TransformerConfig(3, 5, 2, width=12, depth=2, heads=2, head_width=7, mlp_width=11, position_std=1.0)
+DECODER = replace(ENCODER, readout="tokens", causal=True)
+
+
+def outputs_and_gradients(model: Transformer, tokens: torch.Tensor) -> list[torch.Tensor]:
+    outputs = model(tokens)
+    weights = torch.linspace(-1, 1, outputs.numel(), dtype=outputs.dtype).view_as(outputs)
+    return [outputs, *torch.autograd.grad((outputs * weights).sum(), list(model.parameters()))]
+
+
+@pytest.mark.parametrize("config", [ENCODER, DECODER], ids=["encoder", "decoder"])
+@pytest.mark.parametrize("length", [5, 3])
+def test_a_large_batch_agrees_with_its_rows_one_by_one(config: TransformerConfig, length: int) -> None:
+    model = Transformer(config, torch.Generator().manual_seed(1)).double()
+    logits = torch.randn(config.attended_length, config.attended_length, dtype=torch.float64)
+    model.set_priors([MaskPrior(logits), None])
+    tokens = torch.randint(3, (17, length))
+    assert model._project_table(tokens) is not None
+    assert model._project_table(tokens[:1]) is None
+    alone = torch.cat([model(row) for row in tokens.split(1)])
+    torch.testing.assert_close(model(tokens), alone, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("config", [ENCODER, DECODER], ids=["encoder", "decoder"])
+def test_gradients_agree_with_the_plain_path(
+    config: TransformerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Transformer(config, torch.Generator().manual_seed(1)).double()
+    tokens = torch.randint(3, (17, 5))
+    found = outputs_and_gradients(model, tokens)
+    monkeypatch.setattr(Transformer, "_project_table", lambda self, tokens: None)
+    for value, expected in zip(found, outputs_and_gradients(model, tokens), strict=True):
+        torch.testing.assert_close(value, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_a_single_layer_that_reads_one_token_keeps_the_plain_path() -> None:
+    model = Transformer(replace(ENCODER, depth=1))
+    assert model._project_table(torch.randint(3, (50, 5))) is None
+    assert model(torch.randint(3, (50, 5))).shape == (50, 2)
