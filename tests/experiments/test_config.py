@@ -33,6 +33,7 @@ def test_json_holds_everything_that_decides_the_outcome() -> None:
         {"prior": PriorConfig("vanilla")},
         {"prior": PriorConfig("mask", {"learnable": False})},
         {"training": TrainingConfig(steps=1, learning_rate=1.0)},
+        {"training": replace(config().training, mask_weight_decay=0.1)},
         {"model": replace(config().model, depth=1)},
         {"task": find_recipe("quick", "2parity").task(5)},
     ],
@@ -43,6 +44,10 @@ def test_any_change_is_another_record(change: dict[str, object]) -> None:
 
 def test_the_same_configuration_is_the_same_record() -> None:
     assert record_path(Path("a"), config()) == record_path(Path("a"), config())
+
+
+def test_an_option_of_experiments_does_not_rename_ordinary_runs() -> None:
+    assert "mask_weight_decay" not in config().to_json()["training"]
 
 
 def test_unknown_prior_lists_the_choices() -> None:

@@ -61,6 +61,19 @@ def test_decay_moves_weights_and_not_mask_logits(kind: str) -> None:
     assert not any("mask_logits" in name for name in moved)
 
 
+@pytest.mark.parametrize("kind", ["adamw", "sgd"])
+def test_an_experiment_may_decay_mask_logits(kind: str) -> None:
+    model = small_model()
+    config = TrainingConfig(steps=3, learning_rate=0.1, optimizer=kind, mask_weight_decay=0.5)  # type: ignore[arg-type]
+    optimizer = make_optimizer(model, config)
+    before = [logits.detach().clone() for logits in mask_parameters(model)]
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for logits, start in zip(mask_parameters(model), before, strict=True):
+        assert torch.allclose(logits.detach(), (1 - 0.1 * 0.5) * start)
+
+
 @pytest.mark.parametrize(
     ("schedule", "expected"),
     [("constant", [0.5, 1.0, 1.0, 1.0, 1.0]), ("cosine", [0.5, 1.0, 1.0, 0.75, 0.25])],
@@ -85,6 +98,7 @@ def test_schedule_warms_up_then_follows_its_law(schedule: str, expected: list[fl
         ({"probes": 1}, "probes ≥ 2"),
         ({"learning_rate": float("nan")}, "finite learning_rate"),
         ({"weight_decay": -0.1}, "weight_decay ≥ 0"),
+        ({"mask_weight_decay": -0.1}, "mask_weight_decay ≥ 0"),
         ({"optimizer": "lion"}, "'adam', 'adamw', 'sgd'"),
         ({"schedule": "linear"}, "'constant', 'cosine'"),
         ({"precision": "int8"}, "'no', 'bf16', 'fp16'"),

@@ -1,7 +1,7 @@
 """How much of a structure an attention pattern still has.
 
-P is a pattern ``[..., query, key]`` (rows sum to 1), S the structure, P* = softmax(log σ(M₀)) the pattern that
-it asks for, U uniform attention. All measures are functions of P alone, so a constant added to a row of
+P is a pattern ``[..., query, key]`` (rows sum to 1), S the structure, P* = softmax(log σ(M₀)) the pattern
+that it asks for, U uniform attention. All measures are functions of P alone, so a constant added to a row of
 scores, which changes nothing that a model does, changes no measure either.
 """
 
@@ -45,11 +45,11 @@ def suppressed_share(pattern: Tensor, structure: Tensor) -> Tensor:
 
 
 def allowed_pattern(mask_logits: Tensor, allowed: Tensor | None) -> Tensor:
-    """softmax(log σ(M)) among the allowed keys, float64 on the CPU: the pattern of the prior alone.
+    """softmax(log σ(M)) among the allowed keys, on the CPU: the pattern of the prior alone.
 
     A query that may attend to nothing gets zeros.
     """
-    bias = logits_to_bias(mask_logits.detach().cpu().double())
+    bias = logits_to_bias(mask_logits.detach().cpu())
     scores = combine_bias(bias, _on_cpu(allowed))
     assert scores is not None  # a bias went in
     return scores.softmax(dim=-1).nan_to_num(0.0)
@@ -87,14 +87,14 @@ class Target:
         Raises:
             ValueError: the logits are not finite and ordered.
         """
-        wanted = structure.detach().cpu().double()
+        wanted = structure.detach().cpu().to(torch.promote_types(structure.dtype, torch.float32))
         logits = structure_to_logits(wanted, allowed_logit=allowed_logit, suppressed_logit=suppressed_logit)
         return cls(wanted, allowed_pattern(logits, allowed), _on_cpu(allowed))
 
     @classmethod
     def of_logits(cls, mask_logits: Tensor, *, allowed: Tensor | None = None) -> "Target":
         """P* = softmax(log σ(M₀)) of a given M₀; S is M₀ from its lowest (0) to its highest value (1)."""
-        logits = mask_logits.detach().cpu().double()
+        logits = mask_logits.detach().cpu()
         low, high = logits.aminmax()
         structure = (logits - low) / (high - low) if high > low else torch.ones_like(logits)
         return cls(structure, allowed_pattern(logits, allowed), _on_cpu(allowed))

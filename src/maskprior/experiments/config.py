@@ -24,6 +24,7 @@ class TrainingConfig:
         mask_learning_rate_factor: the mask logits' learning rate over ``learning_rate``.
         optimizer: "adam", "adamw" or "sgd".
         weight_decay: of weights and embeddings; never of mask logits.
+        mask_weight_decay: of mask logits: an experiment's option, to show what decay does to a prior.
         betas: Adam's decay rates of the two moments.
         schedule: "constant" or "cosine" (to zero), after ``warmup_steps`` of linear warm-up.
         warmup_steps: updates until the peak learning rate is reached.
@@ -37,6 +38,7 @@ class TrainingConfig:
     mask_learning_rate_factor: float = 1.0
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     weight_decay: float = 0.0
+    mask_weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
     schedule: Literal["constant", "cosine"] = "cosine"
     warmup_steps: int = 0
@@ -48,7 +50,7 @@ class TrainingConfig:
         for name, least in (("steps", 1), ("batch_size", 1), ("warmup_steps", 0), ("probes", 2)):
             if getattr(self, name) < least:
                 raise ValueError(f"expected {name} ≥ {least}, got {getattr(self, name)}")
-        for name in ("learning_rate", "mask_learning_rate_factor", "weight_decay"):
+        for name in ("learning_rate", "mask_learning_rate_factor", "weight_decay", "mask_weight_decay"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"expected a finite {name} ≥ 0, got {getattr(self, name)}")
         for name, choices in (
@@ -124,6 +126,8 @@ class RunConfig:
         """The ``config`` field of the record."""
         training = asdict(self.training)
         training["betas"] = list(self.training.betas)
+        if self.training.mask_weight_decay == 0:
+            del training["mask_weight_decay"]  # so that ordinary runs keep their names
         return {
             "variant": self.label,
             "task": self.task.describe(),

@@ -1,6 +1,7 @@
 """One run: task → structure → prior → model → train → metrics → record."""
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from maskprior.experiments.config import RunConfig
 from maskprior.experiments.files import write_tensors
+from maskprior.experiments.probes import run_recorder
 from maskprior.experiments.provenance import provenance
 from maskprior.experiments.record import RunRecord, patterns_path, run_path, weights_path, write_record
 from maskprior.experiments.seeding import named_generator
@@ -41,19 +43,23 @@ def build_model(config: RunConfig) -> Transformer:
 def execute(config: RunConfig, folder: Path, accelerator: Accelerator, progress: Progress) -> RunRecord:
     """Train, measure and write: the weights and patterns first, the record last, each atomically.
 
-    A record therefore means a complete run; whatever an interrupted one left is overwritten.
+    The persistence log (X.persistence.jsonl) grows during training. A record means a complete run; whatever
+    an interrupted one left is overwritten.
 
     Raises:
         TrainingDivergedError: the loss is not finite.
         OSError: the folder cannot be written.
     """
-    started = time.perf_counter()
+    started, origin = time.perf_counter(), provenance(accelerator.device)
     model = build_model(config)
     splits = config.task.splits(named_generator(config.seed, "data"))
     inputs = model.sample_inputs(PATTERN_INPUTS, named_generator(config.seed, "patterns"))
     start = snapshot(model, inputs, "start")
     batches = named_generator(config.seed, "batches")
-    curves = train(model, config.task, splits, config.training, batches, accelerator, progress)
+    path = record_path(folder, config)
+    main = accelerator.is_main_process
+    watch = run_recorder(config, model, splits.probe, path).watching if main else nullcontext
+    curves = train(model, config.task, splits, config.training, batches, accelerator, progress, watch)
     metrics = config.task.metrics(predictor(model, accelerator))
     record = RunRecord(
         task=config.task.name,
@@ -61,13 +67,12 @@ def execute(config: RunConfig, folder: Path, accelerator: Accelerator, progress:
         preset=config.preset,
         seed=config.seed,
         config=config.to_json(),
-        **provenance(accelerator.device),
+        **origin,
         seconds=time.perf_counter() - started,
         metrics=metrics,
         curves=curves.points,
     )
-    if accelerator.is_main_process:
-        path = record_path(folder, config)
+    if main:
         write_tensors(weights_path(path), model.state_dict())
         write_tensors(patterns_path(path), start | snapshot(model, inputs.to(accelerator.device), "end"))
         write_record(path, record)

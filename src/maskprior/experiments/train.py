@@ -1,6 +1,7 @@
 """The training loop, on any device that Accelerate knows."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -13,6 +14,9 @@ from maskprior.tasks.base import Split, Splits, Task
 
 Progress = Callable[[int, dict[str, float]], None]
 """Called with the number of finished steps and the newest point of the curves."""
+
+Watch = Callable[[torch.optim.Optimizer], AbstractContextManager[object]]
+"""Told of the optimiser; its context lasts as long as the training."""
 
 
 class TrainingDivergedError(RuntimeError):
@@ -55,6 +59,7 @@ def train(
     generator: torch.Generator,
     accelerator: Accelerator,
     progress: Progress,
+    watch: Watch = nullcontext,
 ) -> Curves:
     """Train in place and return the curves.
 
@@ -66,6 +71,7 @@ def train(
         generator: order of the batches.
         accelerator: device, precision and processes.
         progress: told of every point of the curves.
+        watch: follows the optimiser, see :mod:`maskprior.experiments.probes`.
 
     Raises:
         TrainingDivergedError: the loss is NaN or infinite at a probe.
@@ -76,20 +82,22 @@ def train(
     data, probe = move(splits.train, accelerator.device), move(splits.probe, accelerator.device)
     batches = batch_indices(len(data), config.batch_size, generator)
     due, curves, loss = probe_steps(config.steps, config.probes), Curves(), None
-    for step in range(config.steps + 1):
-        if step in due:
-            point = probe_point(wrapped, task, probe, step, loss)
-            curves.add(point)
-            progress(step, point)
-        if step == config.steps:
-            break
-        rows = next(batches)[accelerator.process_index :: accelerator.num_processes].to(accelerator.device)
-        with accelerator.autocast():
-            loss = task.loss(wrapped(data.inputs[rows]).float(), data.targets[rows])
-        accelerator.backward(loss)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
+    with watch(optimizer.optimizer):
+        for step in range(config.steps + 1):
+            if step in due:
+                point = probe_point(wrapped, task, probe, step, loss)
+                curves.add(point)
+                progress(step, point)
+            if step == config.steps:
+                break
+            rows = next(batches)[accelerator.process_index :: accelerator.num_processes]
+            rows = rows.to(accelerator.device)
+            with accelerator.autocast():
+                loss = task.loss(wrapped(data.inputs[rows]).float(), data.targets[rows])
+            accelerator.backward(loss)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
     return curves
 
 
