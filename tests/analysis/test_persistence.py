@@ -130,7 +130,7 @@ def test_forbidden_keys_count_for_nothing() -> None:
     """Causal: uniform attention is uniform over the past, and the reference wants nothing of the future."""
     side = 5
     allowed = structures.causal(side).bool()
-    target = Target.of_structure(structures.window(side, 1, 1), allowed=allowed)
+    target = Target.of_structure(structures.window(side, 1, 1).double(), allowed=allowed)
     assert float((target.reference * ~allowed).sum()) == 0
     assert torch.allclose(target.reference.sum(-1), torch.ones(side, dtype=torch.float64))
     past = allowed.double() / allowed.sum(-1, keepdim=True)
