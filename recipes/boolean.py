@@ -7,6 +7,7 @@ Hardware: 2 CPU cores. Parts, each a folder of one record a run, and what to exp
     main      results/boolean            3 tasks × 4 priors × 10 seeds: mask 100 % on all, baselines below
     budget    results/boolean-budget     cyclic3, baselines trained until their training loss stops falling
     grid      results/boolean-grid       every prior's best of learning rate × position scale, 3 seeds
+    soft      results/boolean-soft       the query-key priors at half their strength, over the same grid
     ablation  results/boolean-ablation   which parts of the mask matter, with the designs that fail
 
 Reference: Ma et al. 2026, section 5; Abbe et al. 2023, arXiv 2301.13105.
@@ -62,27 +63,31 @@ def budget(seeds: int = 3, steps: int = 3000) -> list[RunConfig]:
 
 
 def grid(seeds: int = 3) -> list[RunConfig]:
-    """All priors over learning rate × position scale, less the cell that the main table has.
-
-    The query-key priors are tried at half their strength too, at the main learning rate.
-    """
+    """All priors over learning rate × position scale, less the cell that the main table has."""
     main = {_cell(config) for config in main_table(1)}
-    tuned = [
-        _tune(config, rate, std)
-        for config in main_table(seeds)
-        for rate in GRID_LEARNING_RATES
-        for std in GRID_POSITION_STDS
-    ]
-    soft = [
+    return [config for config in _tuned(seeds) if _cell(config) not in main]
+
+
+def soft(seeds: int = 3) -> list[RunConfig]:
+    """The query-key priors at half their strength, at the main learning rate and both position scales."""
+    return [
         replace(
             config,
             variant=config.variant.replace(config.prior.name, f"{config.prior.name}-soft"),
             prior=replace(config.prior, options={"suppressed_logit": SOFT_LOGIT}),
         )
-        for config in tuned
+        for config in _tuned(seeds)
         if config.prior.name.startswith("qk_") and config.training.learning_rate == _main_rate(config)
     ]
-    return [*(config for config in tuned if _cell(config) not in main), *soft]
+
+
+def _tuned(seeds: int) -> list[RunConfig]:
+    return [
+        _tune(config, rate, std)
+        for config in main_table(seeds)
+        for rate in GRID_LEARNING_RATES
+        for std in GRID_POSITION_STDS
+    ]
 
 
 def _main_rate(config: RunConfig) -> float:
@@ -102,7 +107,7 @@ def _cell(config: RunConfig) -> tuple[str, str, float, float]:
     return config.task.name, config.prior.name, config.training.learning_rate, config.model.position_std
 
 
-def ablation(seeds: int = 3) -> list[RunConfig]:
+def ablation(seeds: int = 2) -> list[RunConfig]:
     """One change at a time to the mask prior of each task."""
     return [
         variant
@@ -223,6 +228,7 @@ PARTS: dict[str, Callable[[], list[RunConfig]]] = {
     "grid": grid,
     "ablation": ablation,
     "budget": budget,
+    "soft": soft,
 }
 
 
@@ -232,7 +238,7 @@ class Reproduce:
 
     Attributes:
         out: folder of the main records; the other parts go beside it, with their name appended.
-        part: "main", "budget", "grid", "ablation" or "all".
+        part: "main", "budget", "grid", "soft", "ablation" or "all".
         jobs: worker processes.
         device: "auto" or "cpu".
     """

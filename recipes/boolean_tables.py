@@ -31,7 +31,8 @@ Records = Mapping[Path, RunRecord]
 
 def blocks(results: Path = RESULTS) -> dict[str, dict[str, str]]:
     """File name → block name → Markdown."""
-    main, grid, ablation, budget = (read_records(part_folder(results, part)) for part in PARTS)
+    main, grid, ablation, budget, soft = (read_records(part_folder(results, part)) for part in PARTS)
+    grid = {**grid, **soft}
     rows = [row for panel in make_panels(main) for row in _rows(panel)]
     rows.sort(key=lambda row: (TASKS.index(row.task), prior_rank(row.prior)))
     return {
@@ -189,7 +190,7 @@ def _rank(name: str) -> tuple[tuple[int, str], str]:
 
 def ablation_table(main: Records, ablation: Records) -> TextTable:
     """The mask prior of each task, then one change at a time."""
-    whole = {path: record for path, record in main.items() if record.prior == "mask" and record.seed < 3}
+    whole = {path: record for path, record in main.items() if record.prior == "mask" and record.seed < 2}
     rows = [row for panel in [*make_panels(whole), *make_panels(ablation)] for row in _rows(panel)]
     rows.sort(key=lambda row: (TASKS.index(row.task), row.variant))
     lines = [

@@ -75,7 +75,7 @@ PRESETS: dict[str, dict[str, Recipe]] = {
         "cyclic3": _quick("cyclic3", 4, 400, 2e-3),
     },
     "cpu": {
-        "2parity": _cpu("2parity", 6, 200, 2e-3),
+        "2parity": _cpu("2parity", 6, 400, 2e-3),
         "majority3": _cpu("majority3", 4, 300, 5e-4),
         "cyclic3": _cpu("cyclic3", 4, 800, 2e-3),
     },

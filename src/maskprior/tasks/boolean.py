@@ -20,7 +20,7 @@ from maskprior.tasks.base import Predict, Split, Splits, TokenInterface
 BooleanFunction = Callable[[Tensor], Tensor]
 """Maps points ``[..., n]`` of ±1 to values ``[...]``: real for a target, bool for a seen condition."""
 
-EVALUATION_BATCH = 4096
+EVALUATION_BATCH = 1024
 PROBE_SIZE = 1024
 MAX_REPORTED = 16
 # Walsh–Hadamard coefficients below this share of the largest are rounding.
