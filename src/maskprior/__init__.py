@@ -6,7 +6,7 @@ attention(Q, K, V) = softmax(Q Kᵀ / √d + log σ(M)) V, with M learnable and 
 from importlib.metadata import version as _version
 
 from maskprior import functional, structures
-from maskprior.integrations.attachment import attach
+from maskprior.integrations.attaching import attach
 from maskprior.mask_prior import MaskPrior
 
 __all__ = ["MaskPrior", "attach", "functional", "structures"]

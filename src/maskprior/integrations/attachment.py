@@ -1,6 +1,6 @@
-"""Attach a prior to a model that exists: put it in, switch it off, take it out."""
+"""The handle on the priors in a host model: switch them off, take them out, save them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any
@@ -8,14 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from maskprior.functional import ALLOWED_LOGIT, SUPPRESSED_LOGIT
-from maskprior.integrations.bank import BANK_NAME, ConstantBias, Plan, PriorBank
+from maskprior.integrations.bank import BANK_NAME, ConstantBias, PriorBank
 from maskprior.integrations.decay import watch_for_decay
-from maskprior.integrations.fitting import check_fit, structures_of_layers
+from maskprior.integrations.fitting import check_fit, check_heads, checked_relations
 from maskprior.integrations.hosts import bank_of, check_host, install, uninstall
-from maskprior.integrations.lengths import Lengths, Rule, as_lengths
 from maskprior.integrations.saving import read_attachment, write_attachment
-from maskprior.integrations.selection import Layers, select
+from maskprior.integrations.selection import select
 from maskprior.mask_prior import MaskPrior
 from maskprior.parameter_groups import parameter_groups
 
@@ -23,8 +21,8 @@ from maskprior.parameter_groups import parameter_groups
 class Attachment:
     """The priors in a host model and what can be done with them.
 
-    Made by :func:`attach` and :meth:`load`; :meth:`of` gives the attachment of a copy of the host. The priors
-    are modules of the host under the name ``bias_priors``: they move, train and are saved with it.
+    Made by ``attach``, ``attach_relations`` and :meth:`load`; :meth:`of` gives that of a copy of the host.
+    The priors are modules of the host under the name ``bias_priors``: they move, train and are saved with it.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -76,6 +74,30 @@ class Attachment:
         finally:
             if was_installed and hasattr(self._model, BANK_NAME):
                 install(self._model)
+
+    @contextmanager
+    def relations(self, index: Tensor) -> Iterator[None]:
+        """Within the context, the tokens of the batch have these relations (see ``attach_relations``).
+
+        With gradient checkpointing, the backward belongs into the context too.
+
+        Args:
+            index: integers ``[queries, keys]`` for all items, or ``[batch, queries, keys]``.
+
+        Raises:
+            ValueError: the attachment is not one of relations, or a relation is out of range.
+            TypeError: not integers.
+        """
+        bank = bank_of(self._model)
+        holder = bank.relations
+        if holder is None:
+            raise ValueError("expected an attachment made by attach_relations, got one of positions")
+        count = next(iter(bank.state_dict().values())).shape[-1]
+        before, holder.index = holder.index, checked_relations(index, count)
+        try:
+            yield
+        finally:
+            holder.index = before
 
     def freeze(self) -> None:
         """Stop learning M."""
@@ -136,79 +158,21 @@ class Attachment:
         names = tuple(each.name for each in found)
         if names != bank.plan.layers:
             raise ValueError(f"expected attention modules in the order {bank.plan.layers}, found {names}")
-        shapes = [bank.get_parameter(f"{index}.mask_logits").detach() for index in bank.plan.prior_of_layer]
-        check_fit(model, found, shapes, bank.plan.heads, bank.plan.lengths)
-        return _put(model, bank.to(_device_of(model)))
+        tables = [bank.get_parameter(f"{index}.mask_logits").detach() for index in bank.plan.prior_of_layer]
+        if bank.plan.by_relation:
+            check_heads(found, [table[:, None] for table in tables], bank.plan.heads)
+        else:
+            check_fit(model, found, tables, bank.plan.heads, bank.plan.lengths)
+        return put_in(model, bank)
 
     def __repr__(self) -> str:
         """Where the priors are."""
         return f"Attachment({len(self.priors)} prior(s) in {', '.join(self.layers)})"
 
 
-def attach(
-    model: nn.Module,
-    structure: Tensor,
-    *,
-    layers: Layers | None = None,
-    heads: Sequence[int] | None = None,
-    learnable: bool = True,
-    allowed_logit: float = ALLOWED_LOGIT,
-    suppressed_logit: float = SUPPRESSED_LOGIT,
-    share: bool = False,
-    lengths: Lengths | Rule = "error",
-) -> Attachment:
-    """Put a prior into the attention of a model, in place:
-
-        softmax(Q Kᵀ / √d + own bias of the host + log σ(M)) V over the keys that the host allows.
-
-    Causal and padding masks of the host stay in force; tokens count from 0 without left padding.
-
-    Args:
-        model: a module with attention of torch.nn, timm, Hugging Face or this package.
-        structure: ``[N, N]``, ``[heads, N, N]``, or one a layer ``[layers, 1 or heads, N, N]``, in [0, 1].
-        layers: None: every self-attention; else numbers, names or patterns of names.
-        heads: numbers of the heads that have the prior (``heads`` of the structure are these); None: all.
-        learnable: False freezes M.
-        allowed_logit: M where the structure is 1.
-        suppressed_logit: M where the structure is 0.
-        share: one M for all layers, rather than one a layer.
-        lengths: what to do at other lengths than N; see :class:`Lengths`.
-
-    Returns:
-        The attachment.
-
-    Raises:
-        TypeError: the structure is not a tensor of a fitting type.
-        ValueError: nothing in the model matched, an entry of ``layers`` matched nothing, the structure does
-            not fit, or the model is in a state in which nothing can be attached.
-
-    Source: Ma et al. 2026, section 3.
-    """
-    check_host(model)
-    found = select(model, layers)
-    rule = as_lengths(lengths)
-    chosen = None if heads is None else tuple(heads)
-    structures = structures_of_layers(structure, found, share=share)
-    for each in structures:
-        rule.check(each)
-    check_fit(model, found, structures, chosen, rule)
-    priors = [
-        MaskPrior.from_structure(
-            each, allowed_logit=allowed_logit, suppressed_logit=suppressed_logit, learnable=learnable
-        )
-        for each in (structures[:1] if share else structures)
-    ]
-    plan = Plan(
-        layers=tuple(each.name for each in found),
-        prior_of_layer=tuple(0 if share else index for index in range(len(found))),
-        heads=chosen,
-        lengths=rule,
-    )
-    return _put(model, PriorBank(priors, plan).to(_device_of(model)))
-
-
-def _put(model: nn.Module, bank: PriorBank) -> Attachment:
-    model.add_module(BANK_NAME, bank)
+def put_in(model: nn.Module, bank: PriorBank) -> Attachment:
+    """Give the model its bank and let it be used; the last step of attaching, after all checks."""
+    model.add_module(BANK_NAME, bank.to(_device_of(model)))
     install(model)
     watch_for_decay(model)
     return Attachment(model)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from maskprior.integrations.lengths import Lengths
+from maskprior.integrations.site import Relations
 from maskprior.mask_prior import MaskPrior
 
 # Trainers that leave every name with "bias" undecayed (Hugging Face's does) then leave M undecayed too.
@@ -24,12 +25,14 @@ class Plan:
         prior_of_layer: for each of them, the index of its prior in the bank.
         heads: the heads that have a prior; None: all.
         lengths: what the priors do at other lengths.
+        by_relation: M is ``[1 or heads, relations]``, not ``[*heads, N, N]``.
     """
 
     layers: tuple[str, ...]
     prior_of_layer: tuple[int, ...]
     heads: tuple[int, ...] | None
     lengths: Lengths
+    by_relation: bool = False
 
 
 class ConstantBias(nn.Module):
@@ -69,11 +72,13 @@ class PriorBank(nn.ModuleList):
 
     Attributes:
         installed: whether the attention modules use them at present.
+        relations: those of the batch, for priors of relations.
     """
 
     def __init__(self, priors: Iterable[nn.Module], plan: Plan) -> None:
         super().__init__(priors)
         self.plan, self.installed = plan, False
+        self.relations = Relations() if plan.by_relation else None
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         for index, prior in enumerate(self):

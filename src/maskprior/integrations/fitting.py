@@ -44,11 +44,22 @@ def check_fit(
         heads: the heads that have a prior; None: all.
         lengths: what to do at another length.
     """
+    check_heads(found, tables, heads)
     wrong = [
         f"{each.name!r} ({type(each.module).__name__}) {problem}"
         for each, table in zip(found, tables, strict=True)
-        for problem in (_wrong_heads(each, table, heads), _wrong_length(model, each, table, lengths))
-        if problem
+        if (problem := _wrong_length(model, each, table, lengths))
+    ]
+    if wrong:
+        raise ValueError(f"the structure does not fit: {'; '.join(wrong)}")
+
+
+def check_heads(found: Sequence[Found], tables: Sequence[Tensor], heads: tuple[int, ...] | None) -> None:
+    """Raise ValueError, naming the modules, where the heads cannot fit (tables ``[1 or heads, …, …]``)."""
+    wrong = [
+        f"{each.name!r} ({type(each.module).__name__}) {problem}"
+        for each, table in zip(found, tables, strict=True)
+        if (problem := _wrong_heads(each, table, heads))
     ]
     if wrong:
         raise ValueError(f"the structure does not fit: {'; '.join(wrong)}")
@@ -64,6 +75,25 @@ def _wrong_heads(found: Found, table: Tensor, heads: tuple[int, ...] | None) -> 
     if table.dim() == 3 and table.shape[0] not in (1, expected):
         return f"has {expected} heads for the prior, the structure {table.shape[0]}"
     return ""
+
+
+def checked_relations(index: Tensor, count: int) -> Tensor:
+    """Relations as int64 ``[1 or batch, queries, keys]``.
+
+    Raises:
+        TypeError: not integers.
+        ValueError: of another shape, or not all in 0..count − 1.
+    """
+    if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
+        raise TypeError(f"expected relations as integers, got {index.dtype}")
+    if index.dim() not in (2, 3):
+        raise ValueError(
+            f"expected relations [queries, keys] or [batch, queries, keys], got {list(index.shape)}"
+        )
+    low, high = (int(extreme) for extreme in index.aminmax())
+    if low < 0 or high >= count:
+        raise ValueError(f"expected relations from 0 to {count - 1}, got values from {low} to {high}")
+    return (index[None] if index.dim() == 2 else index).long()
 
 
 def _wrong_length(model: nn.Module, found: Found, table: Tensor, lengths: Lengths) -> str:

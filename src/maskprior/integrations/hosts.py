@@ -52,7 +52,8 @@ def install(model: nn.Module) -> None:
         family.prepare(model)
     for each, index in zip(found, plan.prior_of_layer, strict=True):
         heads = each.family.heads(each.module)
-        each.family.install(each.module, Site(each.name, bank[index], plan.lengths, heads, plan.heads))
+        site = Site(each.name, bank[index], plan.lengths, heads, plan.heads, bank.relations)
+        each.family.install(each.module, site)
     bank.installed = True
 
 

@@ -15,10 +15,20 @@ def own_attention(
     allowed: Tensor | None = None,
     *,
     rows: slice | None = None,
+    projected: Tensor | None = None,
 ) -> Tensor:
-    """``Attention.forward`` with the site's bias added to the model's own."""
+    """``Attention.forward`` with the site's bias added to the model's own.
+
+    Raises:
+        ValueError: a bias for each batch item, which this class does not take.
+    """
     added = site.bias(x.shape[1], x.shape[1])
-    return Attention.forward(module, x, added if bias is None else bias + added, allowed, rows=rows)
+    if added.dim() == 4:
+        raise ValueError(
+            f"attention module {site.name!r}: maskprior.models.Transformer has one structure for all items"
+        )
+    total = added if bias is None else bias + added
+    return Attention.forward(module, x, total, allowed, rows=rows, projected=projected)
 
 
 class OwnFamily(ForwardFamily):

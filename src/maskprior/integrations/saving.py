@@ -63,7 +63,7 @@ def _read_config(path: Path) -> tuple[Plan, list[bool]]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"expected JSON in {path}, got a file that is not: {error}") from None
-    expected = {"format", "layers", "prior_of_layer", "heads", "lengths", "learnable"}
+    expected = {"format", "layers", "prior_of_layer", "heads", "lengths", "by_relation", "learnable"}
     if not isinstance(config, dict) or set(config) != expected or config["format"] != FORMAT:
         found = sorted(config) if isinstance(config, dict) else type(config).__name__
         raise ValueError(f"expected {path} with format {FORMAT!r} and keys {sorted(expected)}, got {found}")
@@ -84,8 +84,8 @@ def _plan(config: Mapping[str, Any]) -> Plan:
     grid = None if lengths["grid"] is None else tuple(_of_type(int, lengths["grid"]))
     if grid is not None and len(grid) != 2:
         raise TypeError(f"a grid of {len(grid)} sides")
-    (prefix,) = _of_type(int, [lengths["prefix"]])
-    return Plan(layers, index, heads, Lengths(lengths["rule"], grid, prefix))
+    (prefix,), (by_relation,) = _of_type(int, [lengths["prefix"]]), _booleans([config["by_relation"]])
+    return Plan(layers, index, heads, Lengths(lengths["rule"], grid, prefix), by_relation)
 
 
 def _of_type(kind: type, values: object) -> list[Any]:

@@ -9,6 +9,17 @@ from maskprior import functional
 from maskprior.integrations.lengths import Lengths
 
 
+@dataclass(eq=False)
+class Relations:
+    """The relation of every pair of tokens of the batch being computed, shared by the sites of a host.
+
+    Attributes:
+        index: integers ``[1 or batch, queries, keys]``; None outside of ``attachment.relations(index)``.
+    """
+
+    index: Tensor | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Site:
     """One attention module with its prior.
@@ -17,10 +28,11 @@ class Site:
 
     Attributes:
         name: of the attention module in the host.
-        prior: gives the bias ``[*heads, N, N]``.
+        prior: gives the bias ``[*heads, N, N]``, or ``[1 or heads, relations]``.
         lengths: what to do at another length than N.
         total_heads: number of heads of the module.
         heads: the heads that the prior is for; None: all. The others have no bias.
+        relations: where the prior is one of relations, those of the batch; None for one of positions.
     """
 
     name: str
@@ -28,13 +40,19 @@ class Site:
     lengths: Lengths
     total_heads: int
     heads: tuple[int, ...] | None = None
+    relations: Relations | None = None
 
     def bias(self, queries: int, keys: int) -> Tensor:
-        """Bias ``[1 or heads, queries, keys]`` of the last ``queries`` of ``keys`` tokens.
+        """Bias of the last ``queries`` of ``keys`` tokens.
+
+        Returns:
+            ``[1 or heads, queries, keys]``; of relations, ``[1 or batch, 1 or heads, queries, keys]``.
 
         Raises:
-            ValueError: the rule for lengths has no answer.
+            ValueError: the rule for lengths has no answer, or relations are missing or do not fit.
         """
+        if self.relations is not None:
+            return self._bias_of_relations(self.relations.index, queries, keys)
         try:
             fitted = self.lengths.fit(self.prior(), queries, keys)
         except ValueError as error:
@@ -52,13 +70,27 @@ class Site:
             ValueError: positions are not what the rule for lengths is about.
         """
         table = self._spread(self.prior())
-        if self.lengths.rule == "interpolate" or table.shape[-1] != table.shape[-2]:
+        square = self.relations is None and table.shape[-1] == table.shape[-2]
+        if not square or self.lengths.rule == "interpolate":
             raise ValueError(
                 f"attention module {self.name!r}: expected a square structure and lengths='slice' or "
-                f"'relative' with left padding or a static cache, got {list(table.shape[-2:])} and "
-                f"{self.lengths.rule!r}"
+                "'relative' with left padding or a static cache, got "
+                f"{list(table.shape[-2:])} and {self.lengths.rule!r}"
             )
         return self.lengths.at(table, query, key).transpose(0, 1)
+
+    def _bias_of_relations(self, index: Tensor | None, queries: int, keys: int) -> Tensor:
+        if index is None:
+            raise ValueError(
+                f"attention module {self.name!r}: expected the relations of this batch; call the model (and "
+                "backward, with checkpointing) within `with attachment.relations(index):`"
+            )
+        if index.shape[1:] != (queries, keys):
+            raise ValueError(
+                f"attention module {self.name!r}: expected relations [1 or batch, {queries}, {keys}], got "
+                f"{list(index.shape)}"
+            )
+        return self._spread(self.prior()[:, None])[:, 0, index].transpose(0, 1)
 
     def _spread(self, bias: Tensor) -> Tensor:
         """To all heads of the module: zeros for those without a prior."""
