@@ -58,7 +58,7 @@ def _cpu(task: str, depth: int, steps: int, learning_rate: float) -> Recipe:
 
 def _quick(task: str, depth: int, steps: int, learning_rate: float) -> Recipe:
     training = TrainingConfig(steps=steps, learning_rate=learning_rate, batch_size=128, probes=11)
-    return Recipe(BOOLEAN_TASKS[task], 9, replace(SMALL, depth=depth), training)
+    return Recipe(BOOLEAN_TASKS[task], 11, replace(SMALL, depth=depth), training)
 
 
 def _paper(task: str, epochs: int, seen_share: float, learning_rate: float) -> Recipe:
@@ -70,9 +70,9 @@ def _paper(task: str, epochs: int, seen_share: float, learning_rate: float) -> R
 
 PRESETS: dict[str, dict[str, Recipe]] = {
     "quick": {
-        "2parity": _quick("2parity", 6, 150, 2e-3),
-        "majority3": _quick("majority3", 4, 200, 1e-3),
-        "cyclic3": _quick("cyclic3", 4, 400, 2e-3),
+        "2parity": _quick("2parity", 6, 300, 2e-3),
+        "majority3": _quick("majority3", 4, 300, 5e-4),
+        "cyclic3": _quick("cyclic3", 4, 500, 2e-3),
     },
     "cpu": {
         "2parity": _cpu("2parity", 6, 400, 2e-3),
