@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from maskprior.functional import attention
 
-BACKENDS = ["reference", "aten"]
+BACKENDS = ["reference", "aten", "native"]
 Grads = tuple[Tensor, ...]
 
 
@@ -239,7 +239,7 @@ def test_other_types(dtype: torch.dtype, tolerance: float, backend: str) -> None
     assert_matches((output, grads), oracle(*arguments), tolerance)
 
 
-UNSUPPORTED: set[tuple[str, torch.dtype]] = set()
+UNSUPPORTED = {("native", torch.float64), ("native", torch.float16)}
 
 
 def test_bias_gradient_in_bfloat16_is_as_exact_as_the_equation(backend: str) -> None:

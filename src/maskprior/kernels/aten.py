@@ -21,6 +21,12 @@ KEPT_ELEMENTS = 1 << 16  # weights per head and item up to which they are kept f
 FLUSHED_BIAS = -80.0  # below it weights may be denormal numbers, which many CPUs multiply slowly
 
 
+def lacks(problem: AttentionProblem) -> str:
+    """What keeps this backend from the problem; empty if nothing."""
+    device = problem.query.device.type
+    return "" if device == "cpu" else f"runs on the CPU, got {device}"
+
+
 def forward(problem: AttentionProblem) -> tuple[Tensor, Tensor]:
     """Output, and the weights ``[Hq, B, Lq, Lk]`` where they are kept."""
     call, output, kept = _Call(problem), empty_output(problem), empty_residual(problem)

@@ -4,11 +4,20 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from maskprior.kernels import aten
+from maskprior.kernels import aten, native, reference
 from maskprior.kernels.problem import AttentionProblem, make_problem
-from maskprior.kernels.reference import attention_with_weights
 
-BACKENDS = ("auto", "reference", "aten")
+# Fastest first; the last one can do everything.
+ORDER = ("native", "aten", "reference")
+BACKENDS = ("auto", *ORDER)
+
+_DIFFERENTIABLE = {"native": native.attention, "aten": aten.attention}
+_LACKS = {"native": native.lacks, "aten": aten.lacks}
+_MERITS = {
+    "native": "C++ tiles that stay in the cache",
+    "aten": "torch's own products over blocks",
+    "reference": "the equation in plain torch",
+}
 
 
 class BackendChoice(NamedTuple):
@@ -31,7 +40,7 @@ def select_backend(
     need_weights: bool = False,
     backend: str = "auto",
 ) -> BackendChoice:
-    """The backend that would compute this call, and the reason.
+    """The backend that would compute this call of :func:`maskprior.functional.attention`, and the reason.
 
     Raises:
         ValueError: the call is not valid, the backend is unknown or cannot do what is asked.
@@ -40,40 +49,45 @@ def select_backend(
     problem = make_problem(
         query, key, value, bias=bias, allowed=allowed, is_causal=is_causal, scale=scale, dropout_p=dropout_p
     )
-    return choose(problem, need_weights, backend)
+    name = choose(problem, need_weights, backend)
+    if backend != "auto":
+        return BackendChoice(name, "it was asked for")
+    passed_over = [f"{other} {_lack(other, problem, need_weights)}" for other in ORDER[: ORDER.index(name)]]
+    return BackendChoice(name, "; ".join([_MERITS[name], *passed_over]))
 
 
 def compute_attention(
     problem: AttentionProblem, *, need_weights: bool = False, backend: str = "auto"
 ) -> tuple[Tensor, Tensor | None]:
     """Output and, where asked for, the weights, from the backend that :func:`choose` names."""
-    name = choose(problem, need_weights, backend).name
-    if name == "reference":
-        output, weights = attention_with_weights(problem)
-        return output, (weights if need_weights else None)
-    return aten.attention(problem), None
+    name = choose(problem, need_weights, backend)
+    if name != "reference":
+        return _DIFFERENTIABLE[name](problem), None
+    output, weights = reference.attention_with_weights(problem)
+    return output, (weights if need_weights else None)
 
 
-def choose(problem: AttentionProblem, need_weights: bool, backend: str) -> BackendChoice:
-    """Backend of a checked problem: the one asked for if it can, else the fastest that can."""
+def choose(problem: AttentionProblem, need_weights: bool, backend: str) -> str:
+    """Name of the backend asked for if it can, else of the fastest that can.
+
+    Raises:
+        ValueError: an unknown backend, or one that cannot do what is asked.
+    """
+    if backend == "auto":
+        for name in ORDER:
+            if not _lack(name, problem, need_weights):
+                return name
     if backend not in BACKENDS:
         raise ValueError(f"expected backend in {BACKENDS}, got {backend!r}")
-    if backend == "reference":
-        return BackendChoice("reference", "asked for")
-    lack = _aten_lacks(problem, need_weights)
-    if backend == "aten":
-        if lack:
-            raise ValueError(f"backend 'aten' {lack}; backend='reference' can")
-        return BackendChoice("aten", "asked for")
-    return (
-        BackendChoice("reference", f"aten {lack}") if lack else BackendChoice("aten", "torch's own products")
-    )
+    lack = _lack(backend, problem, need_weights)
+    if lack:
+        able = choose(problem, need_weights, "auto")
+        raise ValueError(f"the {backend} backend {lack}; backend={able!r} can do what is asked")
+    return backend
 
 
-def _aten_lacks(problem: AttentionProblem, need_weights: bool) -> str:
-    """What keeps the aten backend from this problem, empty if nothing."""
-    if problem.query.device.type != "cpu":
-        return f"runs on cpu, got {problem.query.device.type}"
-    if need_weights:
-        return "does not return weights"
-    return ""
+def _lack(name: str, problem: AttentionProblem, need_weights: bool) -> str:
+    """What keeps a backend from the problem; empty if nothing."""
+    if name == "reference":
+        return ""
+    return "does not return weights" if need_weights else _LACKS[name](problem)

@@ -1,14 +1,15 @@
 """Custom operators: a forward and a backward function become `torch.ops.maskprior.<name>` with autograd.
 
 Under torch.compile a kernel is one opaque node whose shapes its fake version tells. The backward is an
-operator of its own, so that its graph can be traced as well; it has no derivative.
+operator of its own, so that its graph can be traced as well; it has no derivative. Eager calls on plain
+tensors skip the operator (its dispatch costs more than a small problem) and are one autograd function.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from maskprior.kernels.problem import AttentionProblem
 
@@ -39,6 +40,8 @@ _PROBLEM = (
     "bool is_causal, float scale, float dropout_p, Tensor? seed"
 )
 _FIELDS = len(AttentionProblem._fields)
+_NO_GRADIENTS = (None,) * _FIELDS
+_PLAIN = (Tensor, nn.Parameter)
 _LIBRARY = torch.library.Library("maskprior", "DEF")
 
 
@@ -58,13 +61,6 @@ def define_operator(
         empty_residual: an uninitialised residual of the right shape.
         device: dispatch key of the implementation, "CPU" or "CUDA".
     """
-    _LIBRARY.define(f"{name}({_PROBLEM}) -> (Tensor output, Tensor residual)")
-    _LIBRARY.define(
-        f"{name}_backward({_PROBLEM}, Tensor output, Tensor residual, Tensor gradient, "
-        "bool needs_operands, bool needs_bias) -> (Tensor, Tensor, Tensor, Tensor)"
-    )
-    _LIBRARY.impl(name, lambda *problem: forward(AttentionProblem(*problem)), device)
-    _LIBRARY.impl(f"{name}_backward", lambda *arguments: _call_backward(backward, *arguments), device)
 
     def fake(*arguments: Any) -> tuple[Tensor, Tensor]:
         problem = AttentionProblem(*arguments)
@@ -73,13 +69,52 @@ def define_operator(
     def fake_backward(*arguments: Any) -> Gradients:
         return empty_gradients(AttentionProblem(*arguments[:_FIELDS]), Needs(*arguments[-2:]))
 
-    torch.library.register_fake(f"maskprior::{name}", fake, lib=_LIBRARY)
-    torch.library.register_fake(f"maskprior::{name}_backward", fake_backward, lib=_LIBRARY)
-    _register_autograd(name)
-    operator = getattr(torch.ops.maskprior, name).default
+    def call_backward(*arguments: Any) -> Gradients:
+        problem = AttentionProblem(*arguments[:_FIELDS])
+        output, residual, gradient, operands, bias = arguments[_FIELDS:]
+        return backward(problem, output, residual, gradient, Needs(operands, bias))
+
+    outputs, more = "(Tensor output, Tensor residual)", "Tensor output, Tensor residual, Tensor gradient"
+    operator = _register(
+        f"{name}({_PROBLEM}) -> {outputs}", lambda *problem: forward(AttentionProblem(*problem)), fake, device
+    )
+    backward_operator = _register(
+        f"{name}_backward({_PROBLEM}, {more}, bool needs_operands, bool needs_bias) "
+        "-> (Tensor, Tensor, Tensor, Tensor)",
+        call_backward,
+        fake_backward,
+        device,
+    )
+
+    def refuse_second_derivative(ctx: Any, *_: Tensor) -> None:
+        raise RuntimeError(f"the {name} backend has no second derivative; backend='reference' has")
+
+    def traced_backward(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        return _differentiate(ctx, gradient, backward_operator)
+
+    register = torch.library.register_autograd
+    register(f"maskprior::{name}", traced_backward, setup_context=_save, lib=_LIBRARY)
+    register(f"maskprior::{name}_backward", refuse_second_derivative, lib=_LIBRARY)
+
+    class Eager(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
+            outputs = forward(AttentionProblem(*arguments))
+            _save(ctx, arguments, outputs)
+            return outputs
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+            # Where the backward is recorded the operator is called, as it refuses to be differentiated.
+            run = backward_operator if torch.is_grad_enabled() else call_backward
+            return _differentiate(ctx, gradient, run)
 
     def differentiable(problem: AttentionProblem) -> Tensor:
-        output: Tensor = operator(*problem)[0]
+        output: Tensor
+        if torch.compiler.is_compiling() or not _is_plain(problem):
+            output = operator(*problem)[0]
+        else:
+            output = Eager.apply(*problem)[0]
         return output
 
     return differentiable
@@ -88,7 +123,7 @@ def define_operator(
 def empty_output(problem: AttentionProblem) -> Tensor:
     """Uninitialised ``[B, Hq, Lq, dv]``, stored as [B, Lq, Hq, dv]: joining the heads then copies nothing."""
     batch, heads, queries, _ = problem.query.shape
-    return problem.query.new_empty(batch, queries, heads, problem.value.shape[3]).transpose(1, 2)
+    return _heads_inside(problem.query, batch, heads, queries, problem.value.shape[3])
 
 
 def empty_gradients(problem: AttentionProblem, needs: Needs) -> Gradients:
@@ -96,46 +131,50 @@ def empty_gradients(problem: AttentionProblem, needs: Needs) -> Gradients:
     query, key, value, bias = problem[:4]
     nothing = query.new_empty(0)
     return Gradients(
-        _heads_inside(query) if needs.operands else nothing,
-        _heads_inside(key) if needs.operands else nothing,
-        _heads_inside(value) if needs.operands else nothing,
+        _heads_inside(query, *query.shape) if needs.operands else nothing,
+        _heads_inside(key, *key.shape) if needs.operands else nothing,
+        _heads_inside(value, *value.shape) if needs.operands else nothing,
         bias.new_empty(bias.shape) if bias is not None and needs.bias else nothing,
     )
 
 
-def _heads_inside(tensor: Tensor) -> Tensor:
-    batch, heads, length, width = tensor.shape
-    return tensor.new_empty(batch, length, heads, width).transpose(1, 2)
+def _heads_inside(like: Tensor, batch: int, heads: int, length: int, width: int) -> Tensor:
+    strides = (length * heads * width, width, heads * width, 1)
+    return like.new_empty_strided((batch, heads, length, width), strides)
 
 
-def _call_backward(backward: Backward, *arguments: Any) -> Gradients:
-    output, residual, gradient, needs_operands, needs_bias = arguments[_FIELDS:]
-    problem = AttentionProblem(*arguments[:_FIELDS])
-    return backward(problem, output, residual, gradient, Needs(needs_operands, needs_bias))
+def _register(
+    schema: str, implementation: Callable[..., Any], fake: Callable[..., Any], device: str
+) -> Callable[..., Any]:
+    name = schema[: schema.index("(")]
+    _LIBRARY.define(schema)
+    _LIBRARY.impl(name, implementation, device)
+    torch.library.register_fake(f"maskprior::{name}", fake, lib=_LIBRARY)
+    overload: Callable[..., Any] = getattr(torch.ops.maskprior, name).default
+    return overload
 
 
-def _register_autograd(name: str) -> None:
-    backward_operator = getattr(torch.ops.maskprior, f"{name}_backward").default
+def _is_plain(problem: AttentionProblem) -> bool:
+    """Whether nothing (fake tensors, subclasses, tracing modes) needs to see the operator."""
+    tensors = (problem.query, problem.key, problem.value)
+    plain = all(type(tensor) in _PLAIN for tensor in tensors)
+    return plain and torch._C._len_torch_dispatch_stack() == 0
 
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        problem = AttentionProblem(*inputs)
-        ctx.constants = problem.is_causal, problem.scale, problem.dropout_p
-        ctx.save_for_backward(*problem[:5], problem.seed, *output)
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)
 
-    def backward(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
-        if gradient is None:
-            return (None,) * _FIELDS
-        *tensors, seed, output, residual = ctx.saved_tensors
-        operands, bias = any(ctx.needs_input_grad[:3]), ctx.needs_input_grad[3]
-        grads = backward_operator(*tensors, *ctx.constants, seed, output, residual, gradient, operands, bias)
-        needed = zip(ctx.needs_input_grad, grads, strict=False)
-        return (*(grad if needs else None for needs, grad in needed), *(None,) * (_FIELDS - 4))
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, is_causal, scale, dropout_p, seed = inputs
+    ctx.constants = is_causal, scale, dropout_p
+    ctx.save_for_backward(*tensors, seed, *output)
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
 
-    def refuse_second_derivative(ctx: Any, *_: Tensor) -> None:
-        raise RuntimeError(f"the {name} backend has no second derivative; use backend='reference', which has")
 
-    register = torch.library.register_autograd
-    register(f"maskprior::{name}", backward, setup_context=setup_context, lib=_LIBRARY)
-    register(f"maskprior::{name}_backward", refuse_second_derivative, lib=_LIBRARY)
+def _differentiate(
+    ctx: Any, gradient: Tensor | None, backward: Callable[..., Gradients]
+) -> tuple[Tensor | None, ...]:
+    if gradient is None:
+        return _NO_GRADIENTS
+    *tensors, seed, output, residual = ctx.saved_tensors
+    needed = ctx.needs_input_grad[:4]
+    grads = backward(*tensors, *ctx.constants, seed, output, residual, gradient, any(needed[:3]), needed[3])
+    return (*(grad if needs else None for needs, grad in zip(needed, grads, strict=True)), *_NO_GRADIENTS[4:])

@@ -98,28 +98,29 @@ def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor
 
 
 def _check_operands(query: Tensor, key: Tensor, value: Tensor) -> None:
-    if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
-        raise ValueError(
-            "expected query [B, Hq, Lq, d], key [B, Hkv, Lk, d] and value [B, Hkv, Lk, dv], "
-            f"got {_shapes(query, key, value)}"
-        )
     if not query.dtype == key.dtype == value.dtype or not query.dtype.is_floating_point:
         raise TypeError(
             "expected query, key and value of one floating dtype, "
             f"got {query.dtype}, {key.dtype} and {value.dtype}"
         )
+    if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
+        raise ValueError(
+            "expected query [B, Hq, Lq, d], key [B, Hkv, Lk, d] and value [B, Hkv, Lk, dv], "
+            f"got {_shapes(query, key, value)}"
+        )
     batch, heads, _, width = query.shape
-    if key.shape[0] != batch or key.shape[3] != width or key.shape[:3] != value.shape[:3]:
+    key_batch, key_heads, keys, key_width = key.shape
+    if key_batch != batch or key_width != width or value.shape[:3] != key.shape[:3]:
         raise ValueError(
             "expected one batch size, one width of query and key, and one length and number of heads of key "
             f"and value, got {_shapes(query, key, value)}"
         )
-    if key.shape[1] == 0 or heads % key.shape[1] != 0:
+    if key_heads == 0 or heads % key_heads != 0:
         raise ValueError(
             "expected the query heads to be a multiple of the key heads, "
-            f"got {heads} query heads and {key.shape[1]} key heads"
+            f"got {heads} query heads and {key_heads} key heads"
         )
-    if key.shape[2] == 0 or width == 0:
+    if keys == 0 or width == 0:
         raise ValueError(f"expected at least one key and a width, got {_shapes(query, key, value)}")
 
 
@@ -129,17 +130,19 @@ def _shapes(query: Tensor, key: Tensor, value: Tensor) -> str:
 
 def _canonical_bias(bias: Tensor, heads: int, queries: int, keys: int, dtype: torch.dtype) -> Tensor:
     check_bias_dtype("the bias", bias)
-    if bias.dim() == 4 and bias.shape[0] == 1:
-        bias = bias[0]
-    elif bias.dim() == 2:
-        bias = bias[None]
-    if bias.dim() != 3 or bias.shape[0] not in (1, heads) or bias.shape[1:] != (queries, keys):
+    shape = tuple(bias.shape)
+    if len(shape) == 4 and shape[0] == 1:
+        bias, shape = bias[0], shape[1:]
+    elif len(shape) == 2:
+        bias, shape = bias[None], (1, *shape)
+    if shape not in ((1, queries, keys), (heads, queries, keys)):
         raise ValueError(
             "expected a bias [Lq, Lk], [1 or Hq, Lq, Lk] or [1, 1 or Hq, Lq, Lk] "
-            f"with Hq={heads}, Lq={queries}, Lk={keys}, got {list(bias.shape)}; "
+            f"with Hq={heads}, Lq={queries}, Lk={keys}, got {list(shape)}; "
             "what differs between batch items belongs in `allowed`"
         )
-    return bias.to(torch.promote_types(dtype, torch.float32))
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    return bias if bias.dtype == wide else bias.to(wide)
 
 
 def _canonical_allowed(allowed: Tensor, scores: tuple[int, int, int, int]) -> Tensor:

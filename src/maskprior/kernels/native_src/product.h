@@ -1,0 +1,94 @@
+// C (+)= A B with register tiles. A is read by scalars at any two strides (so a transposed A costs nothing),
+// B and C by vectors along their rows.
+#pragma once
+
+#include "simd.h"
+
+namespace {
+
+struct Left {
+    const float *data;
+    ptrdiff_t row, step;  // strides of the result's row and of the summed index
+};
+
+template <int R, int C, bool Add>
+void tile(ptrdiff_t length, Left a, const float *b, ptrdiff_t b_step, float *c, ptrdiff_t c_row) {
+    V sums[R * C];
+    UNROLL for (int i = 0; i < R * C; ++i) sums[i] = Add ? load(c + i / C * c_row + i % C * W) : V{};
+    for (ptrdiff_t k = 0; k < length; ++k, a.data += a.step, b += b_step) {
+        UNROLL for (int i = 0; i < R * C; ++i) sums[i] += a.data[i / C * a.row] * load(b + i % C * W);
+    }
+    UNROLL for (int i = 0; i < R * C; ++i) store(c + i / C * c_row + i % C * W, sums[i]);
+}
+
+typedef void Tile(ptrdiff_t, Left, const float *, ptrdiff_t, float *, ptrdiff_t);
+
+// Rows of a register tile with C columns: as many as the registers hold.
+template <int C> constexpr int max_rows() {
+#if defined(__AVX512F__)
+    return C == 4 ? 6 : 8;
+#elif defined(__AVX2__)
+    return C == 2 ? 6 : 8;
+#else
+    return 4;
+#endif
+}
+
+template <int C, bool Add, int R = max_rows<C>()> struct TileOf {
+    static Tile *rows(ptrdiff_t count) { return count == R ? tile<R, C, Add> : TileOf<C, Add, R - 1>::rows(count); }
+};
+template <int C, bool Add> struct TileOf<C, Add, 0> {
+    static Tile *rows(ptrdiff_t) { return nullptr; }
+};
+
+template <int C>
+void strip(ptrdiff_t rows, ptrdiff_t length, Left a, const float *b, ptrdiff_t b_step, float *c, ptrdiff_t c_row,
+           bool add) {
+    ptrdiff_t tiles = (rows + max_rows<C>() - 1) / max_rows<C>();
+    for (; tiles > 0; --tiles) {
+        ptrdiff_t height = (rows + tiles - 1) / tiles;  // even heights: no small tile is left over
+        Tile *run = add ? TileOf<C, true>::rows(height) : TileOf<C, false>::rows(height);
+        run(length, a, b, b_step, c, c_row);
+        a.data += height * a.row;
+        c += height * c_row;
+        rows -= height;
+    }
+}
+
+// A strip of `vectors` <= MAX_COLUMNS columns.
+inline void product_strip(ptrdiff_t rows, int vectors, ptrdiff_t length, Left a, const float *b, ptrdiff_t b_step,
+                          float *c, ptrdiff_t c_row, bool add) {
+    switch (vectors) {
+    case 1: return strip<1>(rows, length, a, b, b_step, c, c_row, add);
+    case 2: return strip<2>(rows, length, a, b, b_step, c, c_row, add);
+#if defined(__AVX512F__)
+    case 3: return strip<3>(rows, length, a, b, b_step, c, c_row, add);
+    default: return strip<4>(rows, length, a, b, b_step, c, c_row, add);
+#endif
+    }
+}
+
+// C [rows, columns] (+)= A B for B [length, columns] in row order; columns a multiple of W.
+inline void product(ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t length, Left a, const float *b, ptrdiff_t b_row,
+                    float *c, ptrdiff_t c_row, bool add) {
+    for (ptrdiff_t column = 0; column < columns;) {
+        ptrdiff_t strips = (columns - column + MAX_COLUMNS * W - 1) / (MAX_COLUMNS * W);
+        ptrdiff_t vectors = ((columns - column) / W + strips - 1) / strips;
+        product_strip(rows, (int)vectors, length, a, b + column, b_row, c + column, c_row, add);
+        column += vectors * W;
+    }
+}
+
+// Keys side by side in strips of MAX_COLUMNS vectors: strip s holds, for each of `width` features, its keys.
+constexpr ptrdiff_t STRIP = MAX_COLUMNS * W;
+
+// C [rows, keys] = A B for B [width, keys] in strips, from the key `first` (a multiple of STRIP) on.
+inline void product_of_strips(ptrdiff_t rows, ptrdiff_t first, ptrdiff_t last, ptrdiff_t width, Left a,
+                              const float *strips, float *c, ptrdiff_t c_row) {
+    for (ptrdiff_t key = first; key < last; key += STRIP) {
+        ptrdiff_t wide = least(STRIP, last - key);
+        product_strip(rows, (int)(wide / W), width, a, strips + key * width, wide, c + key - first, c_row, false);
+    }
+}
+
+}  // namespace
