@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "priors": (*CORE, "models"),
     "tasks": (*CORE, "analysis"),
     "analysis": (*CORE, "experiments.record", "experiments.files"),
-    "integrations": (*CORE, "models"),
+    "integrations": (*CORE, "models", "analysis"),
     "experiments": (*CORE, "models", "priors", "tasks", "analysis", "__init__"),
     "cli": (*CORE, "models", "priors", "tasks", "analysis", "experiments", "__init__"),
     "__main__": ("cli",),
