@@ -49,20 +49,24 @@ def backward(
     grads = Gradients._make(grad.to(call.dtype).zero_() for grad in empty_gradients(problem, needs))
     with torch.autocast("cpu", enabled=False):
         for block in call.blocks():
-            weights = residual[block.head, block.items] if residual.numel() else call.softmax(block, residual)
+            weights = call.kept(residual, block)
+            weights = call.softmax(block, residual) if weights is None else weights
             _add_gradients(call, block, weights, gradient, grads, needs)
     dtype = problem.query.dtype
     return Gradients(grads.query.to(dtype), grads.key.to(dtype), grads.value.to(dtype), grads.bias)
 
 
 def empty_residual(problem: AttentionProblem) -> Tensor:
-    """Room for the weights of a short problem, or nothing."""
+    """Room for the weights of a short problem; else a last axis of 2, which is no room.
+
+    By arithmetic rather than `if`, and never of length 0 or 1: torch.compile would make a graph for each case.
+    """
     batch, heads, queries, _ = problem.query.shape
     keys = problem.key.shape[2]
-    if queries * keys > KEPT_ELEMENTS:
-        return problem.query.new_empty(0)
+    is_short = torch.sym_min(KEPT_ELEMENTS // torch.sym_max(queries * keys, 1), 1)
+    room = torch.sym_max(keys * is_short, 2)
     dtype = torch.promote_types(problem.query.dtype, torch.float32)
-    return problem.query.new_empty(heads, batch, queries, keys, dtype=dtype)
+    return problem.query.new_empty(heads, batch, queries, room, dtype=dtype)
 
 
 class _Block(NamedTuple):
@@ -110,11 +114,17 @@ class _Call:
             self._scratch[name] = torch.empty(size, dtype=self.dtype)
         return self._scratch[name][:size].view(shape)
 
+    def kept(self, residual: Tensor, block: _Block) -> Tensor | None:
+        """The room for the block's weights, if there is one."""
+        has_room = residual.shape[3] == self.problem.key.shape[2]
+        return residual[block.head, block.items, block.queries] if has_room else None
+
     def softmax(self, block: _Block, kept: Tensor) -> Tensor:
         """Weights of the block, written into ``kept`` where that has room; zeros where nothing is allowed."""
         query, key = self.of_query(self.problem.query, block), self.of_key(self.problem.key, block)
         shape = (query.shape[0], query.shape[1], key.shape[1])
-        weights = kept[block.head, block.items] if kept.numel() else self.scratch("weights", *shape)
+        room = self.kept(kept, block)
+        weights = self.scratch("weights", *shape) if room is None else room
         if self.problem.bias is None:
             torch.baddbmm(weights, query, key.mT, beta=0, alpha=self.problem.scale, out=weights)
         else:

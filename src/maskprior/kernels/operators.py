@@ -5,7 +5,7 @@ operator of its own, so that its graph can be traced as well; it has no derivati
 tensors skip the operator (its dispatch costs more than a small problem) and are one autograd function.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -123,24 +123,30 @@ def define_operator(
 def empty_output(problem: AttentionProblem) -> Tensor:
     """Uninitialised ``[B, Hq, Lq, dv]``, stored as [B, Lq, Hq, dv]: joining the heads then copies nothing."""
     batch, heads, queries, _ = problem.query.shape
-    return _heads_inside(problem.query, batch, heads, queries, problem.value.shape[3])
+    return _heads_inside(problem.query, (batch, heads, queries, problem.value.shape[3]))
 
 
 def empty_gradients(problem: AttentionProblem, needs: Needs) -> Gradients:
-    """Uninitialised gradients, stored as the output is; what is not needed is empty."""
+    """Uninitialised gradients, stored as the output is; what is not needed is empty.
+
+    Those of a self-attention lie interleaved, [B, L, 3, H, d], as the operands of a fused projection do: the
+    gradient of its output is then that storage as it stands (see ``unpack`` in ``maskprior.models``).
+    """
     query, key, value, bias = problem[:4]
     nothing = query.new_empty(0)
-    return Gradients(
-        _heads_inside(query, *query.shape) if needs.operands else nothing,
-        _heads_inside(key, *key.shape) if needs.operands else nothing,
-        _heads_inside(value, *value.shape) if needs.operands else nothing,
-        bias.new_empty(bias.shape) if bias is not None and needs.bias else nothing,
-    )
+    bias_gradient = bias.new_empty(bias.shape) if bias is not None and needs.bias else nothing
+    if not needs.operands:
+        return Gradients(nothing, nothing, nothing, bias_gradient)
+    if query.shape == key.shape == value.shape:
+        batch, heads, length, width = query.shape
+        packed = query.new_empty(batch, length, 3, heads, width).permute(2, 0, 3, 1, 4)
+        return Gradients(packed[0], packed[1], packed[2], bias_gradient)
+    return Gradients(*(_heads_inside(operand, *operand.shape) for operand in problem[:3]), bias_gradient)
 
 
-def _heads_inside(like: Tensor, batch: int, heads: int, length: int, width: int) -> Tensor:
-    strides = (length * heads * width, width, heads * width, 1)
-    return like.new_empty_strided((batch, heads, length, width), strides)
+def _heads_inside(like: Tensor, shape: Sequence[int]) -> Tensor:
+    _, heads, length, width = shape
+    return like.new_empty_strided(shape, (length * heads * width, width, heads * width, 1))
 
 
 def _register(
