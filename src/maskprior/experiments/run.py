@@ -60,7 +60,7 @@ def execute(config: RunConfig, folder: Path, accelerator: Accelerator, progress:
     main = accelerator.is_main_process
     watch = run_recorder(config, model, splits.probe, path).watching if main else nullcontext
     curves = train(model, config.task, splits, config.training, batches, accelerator, progress, watch)
-    metrics = config.task.metrics(predictor(model, accelerator))
+    metrics = config.task.metrics(predictor(model, accelerator), splits.test)
     record = RunRecord(
         task=config.task.name,
         prior=config.prior.name,

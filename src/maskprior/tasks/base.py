@@ -41,10 +41,11 @@ class Split:
 
 @dataclass(frozen=True)
 class Splits:
-    """Training examples, and the small set on which curves are drawn during training."""
+    """Training examples, the small set on which curves are drawn, and what the final metrics judge."""
 
     train: Split
     probe: Split
+    test: Split
 
 
 class Task(Protocol):
@@ -67,7 +68,7 @@ class Task(Protocol):
         """One name per attended token, for pictures."""
 
     def splits(self, generator: torch.Generator) -> Splits:
-        """Training and probe data; all randomness from the generator."""
+        """Training, probe and test data; all randomness from the generator."""
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Mean training loss of a batch of model outputs, a scalar."""
@@ -75,5 +76,5 @@ class Task(Protocol):
     def probe_metrics(self, outputs: Tensor, probe: Split) -> dict[str, float]:
         """One point of each curve, from the model's outputs on the probe."""
 
-    def metrics(self, predict: Predict) -> dict[str, Any]:
-        """Final metrics of a trained model, as JSON values."""
+    def metrics(self, predict: Predict, test: Split) -> dict[str, Any]:
+        """Final metrics of a trained model on the test data, as JSON values."""

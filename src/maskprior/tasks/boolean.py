@@ -207,9 +207,13 @@ class BooleanTask:
         return ["[CLS]", *(f"x{i}" for i in range(self.dimension))]
 
     def splits(self, generator: torch.Generator) -> Splits:
-        """All seen points to train on; ``PROBE_SIZE`` points of the whole cube as the probe for curves."""
-        order = torch.randperm(len(self._points), generator=generator)[:PROBE_SIZE]
-        return Splits(train=self._split(self._seen.nonzero()[:, 0]), probe=self._split(order))
+        """Seen points to train on, ``PROBE_SIZE`` points as the probe for curves, all points to test on."""
+        order = torch.randperm(len(self._points), generator=generator)
+        return Splits(
+            train=self._split(self._seen.nonzero()[:, 0]),
+            probe=self._split(order[:PROBE_SIZE]),
+            test=self._split(torch.arange(len(self._points))),
+        )
 
     def _split(self, rows: Tensor) -> Split:
         return Split(to_tokens(self._points[rows]), self._targets[rows].unsqueeze(-1))
@@ -229,15 +233,15 @@ class BooleanTask:
         estimates = fourier.estimate_coefficients(points, values, self.reported_monomials)
         return point | {f"coefficient.{name}": value for name, value in estimates.items()}
 
-    def metrics(self, predict: Predict) -> dict[str, Any]:
+    def metrics(self, predict: Predict, test: Split) -> dict[str, Any]:
         """Accuracy and loss on the cube and its unseen part, coefficients, and the distance from the MDI.
 
         The cube is whole up to n = 20 and the coefficients exact; beyond, both are those of a fixed sample.
         ``mdi_distance`` is the root mean square of (model − MDI) over the unseen points, in units of the
         target; None where the MDI is not known.
         """
-        batches = torch.split(self._points, EVALUATION_BATCH)
-        values = torch.cat([predict(to_tokens(points)) for points in batches]).squeeze(-1).double().cpu()
+        batches = test.inputs.split(EVALUATION_BATCH)
+        values = torch.cat([predict(tokens) for tokens in batches]).squeeze(-1).double().cpu()
         targets, seen = self._targets.double(), self._seen
         error = (values - targets).square()
         return {
