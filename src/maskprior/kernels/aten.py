@@ -59,7 +59,7 @@ def backward(
 def empty_residual(problem: AttentionProblem) -> Tensor:
     """Room for the weights of a short problem; else a last axis of 2, which is no room.
 
-    By arithmetic rather than `if`, and never of length 0 or 1: torch.compile would make a graph for each case.
+    By arithmetic rather than `if`, and never of length 0 or 1: for these torch.compile makes other graphs.
     """
     batch, heads, queries, _ = problem.query.shape
     keys = problem.key.shape[2]

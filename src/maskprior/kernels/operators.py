@@ -141,7 +141,12 @@ def empty_gradients(problem: AttentionProblem, needs: Needs) -> Gradients:
         batch, heads, length, width = query.shape
         packed = query.new_empty(batch, length, 3, heads, width).permute(2, 0, 3, 1, 4)
         return Gradients(packed[0], packed[1], packed[2], bias_gradient)
-    return Gradients(*(_heads_inside(operand, *operand.shape) for operand in problem[:3]), bias_gradient)
+    stored = (
+        _heads_inside(query, query.shape),
+        _heads_inside(key, key.shape),
+        _heads_inside(value, value.shape),
+    )
+    return Gradients(*stored, bias_gradient)
 
 
 def _heads_inside(like: Tensor, shape: Sequence[int]) -> Tensor:
