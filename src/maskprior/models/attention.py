@@ -1,6 +1,7 @@
 """Multi-head attention whose scores take an additive bias."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -94,8 +95,44 @@ class Attention(nn.Module):
 
     def _split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
         batch, length, _ = projected.shape
-        split = projected.view(batch, length, parts, self.heads, self.head_width).permute(2, 0, 3, 1, 4)
-        return tuple(split.unbind(0))
+        return unpack(projected.view(batch, length, parts, self.heads, self.head_width))
+
+
+class _Unpack(torch.autograd.Function):
+    """Views of a packed tensor, whose gradients are taken as they lie where they are packed already."""
+
+    @staticmethod
+    def forward(ctx: Any, packed: Tensor) -> tuple[Tensor, ...]:
+        return packed.permute(2, 0, 3, 1, 4).unbind(0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        first = gradients[0]
+        batch, heads, length, width = first.shape
+        step, row = heads * width, len(gradients) * heads * width
+        start = first.storage_offset()
+        lies_packed = all(
+            gradient.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+            and gradient.storage_offset() == start + part * step
+            and gradient.stride() == (length * row, width, row, 1)
+            for part, gradient in enumerate(gradients)
+        )
+        if not lies_packed:
+            return torch.stack(gradients).permute(1, 3, 0, 2, 4)
+        shape, strides = (batch, length, len(gradients), heads, width), (length * row, row, step, width, 1)
+        return first.as_strided(shape, strides, start)
+
+
+def unpack(packed: Tensor) -> tuple[Tensor, ...]:
+    """``[batch, length, parts, heads, head_width]`` → parts of ``[batch, heads, length, head_width]``.
+
+    Values and gradients are those of ``permute`` and ``unbind``. Gradients that maskprior's kernels return
+    interleaved are joined without a copy.
+    """
+    if torch.compiler.is_compiling() or not packed.requires_grad:
+        return tuple(packed.permute(2, 0, 3, 1, 4).unbind(0))
+    parts: tuple[Tensor, ...] = _Unpack.apply(packed)
+    return parts
 
 
 def linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:

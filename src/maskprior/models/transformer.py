@@ -165,24 +165,25 @@ class Transformer(nn.Module):
             x = torch.cat([self.readout.expand(len(x), 1, -1), x], dim=1)
         return x + self.position[: x.shape[1]]
 
-    def _project_table(self, tokens: Tensor) -> Tensor | None:
-        """qkv(LN x) of the first layer, each distinct (position, token) projected once, then looked up.
+    def _look_up(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+        """``embed(tokens)``, and qkv(LN x) of the first layer where it is cheap.
 
-        None where that is no less work (a large vocabulary, a small batch), or the one layer is the last.
+        The first layer's input takes one of ``vocab_size`` values at each position. Where these are few, each
+        is embedded and projected once and then looked up. The projection is None where that is no less work
+        (a large vocabulary, a small batch), or the only layer is the last.
         """
         block, (batch, length), kinds = self.blocks[0], tokens.shape, self.config.vocab_size
         extra = int(self.readout is not None)
         rows = extra + length * kinds
         if not isinstance(block, Block) or 2 * rows > batch * (extra + length) or len(self.blocks) == 1:
-            return None
-        positions = self.position[extra : extra + length, None]
-        table = (self.token + positions).flatten(0, 1)
+            return self.embed(tokens), None
+        table = (self.token + self.position[extra : extra + length, None]).flatten(0, 1)
+        index = tokens + kinds * torch.arange(length, device=tokens.device) + extra
         if self.readout is not None:
             table = torch.cat([self.readout + self.position[:1], table])
-        index = tokens + kinds * torch.arange(length, device=tokens.device) + extra
-        if extra:
             index = nn.functional.pad(index, (1, 0))
-        return nn.functional.embedding(index, block.attention.qkv(block.attention_norm(table)))
+        projected = block.attention.qkv(block.attention_norm(table))
+        return nn.functional.embedding(index, table), nn.functional.embedding(index, projected)
 
     def layer_biases(self, length: int) -> list[Tensor | None]:
         """The bias of each layer, each prior's log σ(M) computed once; causality is kept apart."""
@@ -205,9 +206,8 @@ class Transformer(nn.Module):
             ValueError: tokens are not ``[batch, length]`` with 1 ≤ length ≤ ``config.length``.
         """
         self._check(tokens)
-        x = self.embed(tokens)
+        x, projected = self._look_up(tokens)
         biases, allowed = self.layer_biases(x.shape[1]), self.allowed(x.shape[1])
-        projected = self._project_table(tokens)
         for depth, (block, bias) in enumerate(zip(self.blocks, biases, strict=True), start=1):
             # Nothing reads the other positions of the last layer when the read-out token alone is used.
             last = self.readout is not None and depth == len(self.blocks)
