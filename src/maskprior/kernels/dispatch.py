@@ -1,23 +1,30 @@
 """The dispatcher: which backend computes a call, and why."""
 
+import warnings
+from functools import lru_cache
+from importlib.util import find_spec
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from maskprior.kernels import aten, native, reference
+from maskprior.kernels import aten, native, reference, sdpa
 from maskprior.kernels.problem import AttentionProblem, make_problem
 
-# Fastest first; the last one can do everything.
-ORDER = ("native", "aten", "reference")
-BACKENDS = ("auto", *ORDER)
+# What `auto` tries on a device, fastest first; the last can do everything.
+ON_CPU = ("native", "aten", "reference")
+ON_CUDA = ("triton", "sdpa", "reference")
+ELSEWHERE = ("sdpa", "reference")
+BACKENDS = ("auto", "native", "aten", "triton", "sdpa", "flex", "reference")
 
-_DIFFERENTIABLE = {"native": native.attention, "aten": aten.attention}
-_LACKS = {"native": native.lacks, "aten": aten.lacks}
 _MERITS = {
     "native": "C++ tiles that stay in the cache",
     "aten": "torch's own products over blocks",
+    "triton": "fused, with a deterministic bias gradient",
+    "sdpa": "torch's fused attention",
     "reference": "the equation in plain torch",
 }
+_HAS_TRITON = find_spec("triton") is not None
 
 
 class BackendChoice(NamedTuple):
@@ -52,7 +59,8 @@ def select_backend(
     name = choose(problem, need_weights, backend)
     if backend != "auto":
         return BackendChoice(name, "it was asked for")
-    passed_over = [f"{other} {_lack(other, problem, need_weights)}" for other in ORDER[: ORDER.index(name)]]
+    order = _order(problem)
+    passed_over = [f"{other} {_lack(other, problem, need_weights)}" for other in order[: order.index(name)]]
     return BackendChoice(name, "; ".join([_MERITS[name], *passed_over]))
 
 
@@ -61,8 +69,14 @@ def compute_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """Output and, where asked for, the weights, from the backend that :func:`choose` names."""
     name = choose(problem, need_weights, backend)
-    if name != "reference":
-        return _DIFFERENTIABLE[name](problem), None
+    if name == "native":
+        return native.attention(problem), None
+    if name == "aten":
+        return aten.attention(problem), None
+    if name == "sdpa":
+        return sdpa.attention(problem), None
+    if name in ("triton", "flex"):
+        return _compute_on_cuda(name, problem), None
     output, weights = reference.attention_with_weights(problem)
     return output, (weights if need_weights else None)
 
@@ -74,8 +88,10 @@ def choose(problem: AttentionProblem, need_weights: bool, backend: str) -> str:
         ValueError: an unknown backend, or one that cannot do what is asked.
     """
     if backend == "auto":
-        for name in ORDER:
+        for name in _order(problem):
             if not _lack(name, problem, need_weights):
+                if name == "sdpa" and _learns_on_cuda(problem):
+                    _warn_of_sdpa(_lack("triton", problem, need_weights))
                 return name
     if backend not in BACKENDS:
         raise ValueError(f"expected backend in {BACKENDS}, got {backend!r}")
@@ -86,8 +102,56 @@ def choose(problem: AttentionProblem, need_weights: bool, backend: str) -> str:
     return backend
 
 
+def _order(problem: AttentionProblem) -> tuple[str, ...]:
+    query = problem.query
+    return ON_CPU if query.is_cpu else ON_CUDA if query.is_cuda else ELSEWHERE
+
+
 def _lack(name: str, problem: AttentionProblem, need_weights: bool) -> str:
     """What keeps a backend from the problem; empty if nothing."""
     if name == "reference":
         return ""
-    return "does not return weights" if need_weights else _LACKS[name](problem)
+    if need_weights:
+        return "does not return weights"
+    if name == "native":
+        return native.lacks(problem)
+    if name == "aten":
+        return aten.lacks(problem)
+    return "" if name == "sdpa" else _lack_on_cuda(name, problem)
+
+
+def _lack_on_cuda(name: str, problem: AttentionProblem) -> str:
+    # Imported late: the CPU pays for neither Triton nor FlexAttention.
+    if name == "flex":
+        from maskprior.kernels import flex
+
+        return flex.lacks(problem)
+    if not _HAS_TRITON:
+        return "needs the package triton"
+    from maskprior.kernels import triton
+
+    return triton.lacks(problem)
+
+
+def _compute_on_cuda(name: str, problem: AttentionProblem) -> Tensor:
+    if name == "flex":
+        from maskprior.kernels import flex
+
+        return flex.attention(problem)
+    from maskprior.kernels import triton
+
+    return triton.attention(problem)
+
+
+def _learns_on_cuda(problem: AttentionProblem) -> bool:
+    learns = problem.bias is not None and problem.bias.requires_grad
+    return problem.query.is_cuda and learns and not torch.compiler.is_compiling()
+
+
+@lru_cache(maxsize=1)
+def _warn_of_sdpa(lack: str) -> None:
+    warnings.warn(
+        "attention with a learnable bias falls to torch's SDPA, whose bias gradient takes B · H · N² of "
+        f"memory, because the triton backend {lack}",
+        stacklevel=2,
+    )

@@ -18,6 +18,7 @@ constexpr ptrdiff_t QUERIES = 80;        // rows of a tile
 constexpr ptrdiff_t FORWARD_KEYS = 256;  // columns of a tile, multiples of STRIP
 constexpr ptrdiff_t BACKWARD_KEYS = 64;
 constexpr ptrdiff_t SHORT = 128;  // up to here, all keys make one tile
+constexpr ptrdiff_t WHOLE = 1 << 17;  // floats of a tile that holds all of many keys
 
 constexpr ptrdiff_t AHEAD = 320;  // rows up to which the next problem is prefetched
 
@@ -127,9 +128,9 @@ ptrdiff_t end_of_keys(const MaskpriorCall &call, ptrdiff_t row) {
     return end > 0 ? end : 0;
 }
 
-// Even heights of the tiles.
-ptrdiff_t tile_height(ptrdiff_t queries) {
-    ptrdiff_t tiles = (queries + QUERIES - 1) / QUERIES;
+// Even heights of the tiles, at most `highest`.
+ptrdiff_t tile_height(ptrdiff_t queries, ptrdiff_t highest) {
+    ptrdiff_t tiles = (queries + highest - 1) / highest;
     return (queries + tiles - 1) / tiles;
 }
 
@@ -250,7 +251,7 @@ bool forward(const MaskpriorCall &call, MaskpriorPair pair, MaskpriorPair next, 
     bool in_place = call.keys <= SHORT && is_vectors<T>(call.value_width);
     Matrix values = in_place ? read.matrix() : pack_rows(read, call.keys, call.value_width, f.values);
     pack_strips(Rows<const T>(call.key, item, kv_head), call.keys, call.width, f.keys);
-    ptrdiff_t height = tile_height(call.queries);
+    ptrdiff_t height = tile_height(call.queries, QUERIES);
     Ahead ahead;
     ahead.plan(Rows<const T>(call.key, next.item, next.head / group), call.keys, call.width);
     ahead.plan(Rows<const T>(call.value, next.item, next.head / group), call.keys, call.value_width);
@@ -268,20 +269,23 @@ bool forward(const MaskpriorCall &call, MaskpriorPair pair, MaskpriorPair next, 
 struct Backward {
     float *keys, *values, *delta;
     Matrix key_rows, grad_keys, grad_values, query, gradient, grad_query, weights, slope;
-    ptrdiff_t tile_keys;
+    bool has_all_keys;  // in each tile; in bfloat16 always, as delta from the rounded output would be inexact
+    ptrdiff_t tile_keys, tile_queries;
 
     Backward(const MaskpriorCall &call, Scratch &scratch)
-        : tile_keys(call.keys <= SHORT ? padded(call.keys) : BACKWARD_KEYS) {
+        : has_all_keys(call.keys <= SHORT || call.is_bfloat16),
+          tile_keys(has_all_keys ? padded(call.keys) : BACKWARD_KEYS),
+          tile_queries(least(QUERIES, tile_keys * W > WHOLE ? W : WHOLE / tile_keys)) {
         keys = scratch.take(padded(call.keys) * call.width);
         values = scratch.take(padded(call.keys) * call.value_width);
         key_rows = scratch.take(call.keys, call.width);
         grad_keys = scratch.take(call.keys, call.width);
         grad_values = scratch.take(call.keys, call.value_width);
-        query = scratch.take(QUERIES, call.width);
-        grad_query = scratch.take(QUERIES, call.width);
-        gradient = scratch.take(QUERIES, call.value_width);
-        weights = scratch.take(QUERIES, tile_keys);
-        slope = scratch.take(QUERIES, tile_keys);
+        query = scratch.take(tile_queries, call.width);
+        grad_query = scratch.take(tile_queries, call.width);
+        gradient = scratch.take(tile_queries, call.value_width);
+        weights = scratch.take(tile_queries, tile_keys);
+        slope = scratch.take(tile_queries, tile_keys);
         delta = scratch.take(padded(QUERIES));
     }
 };
@@ -344,7 +348,7 @@ void sum_gradient_times_output(const MaskpriorCall &call, Rows<const T> output, 
 void slope_tile(const Slopes &slopes, ptrdiff_t rows, ptrdiff_t first, ptrdiff_t last) {
     const Backward &b = slopes.b;
     for (ptrdiff_t r = 0; r < rows; ++r) slopes.weigh(r, first, last);
-    for (ptrdiff_t r = 0; slopes.all_keys <= SHORT && r < rows; r += W) {
+    for (ptrdiff_t r = 0; b.has_all_keys && r < rows; r += W) {
         V x[W];
         UNROLL for (int i = 0; i < W; ++i) x[i] = V{};
         for (ptrdiff_t i = 0; i < least(W, rows - r); ++i) x[i] = slopes.read(r + i);
@@ -367,7 +371,7 @@ void backward_tile(const MaskpriorCall &call, int64_t item, int64_t head, const 
     Rows<const T> asked(call.query, item, head, row), upstream(call.gradient, item, head, row);
     Matrix query = targets.in_place ? asked.matrix() : pack_rows(asked, rows, call.width, b.query);
     Matrix gradient = targets.in_place ? upstream.matrix() : pack_rows(upstream, rows, call.value_width, b.gradient);
-    if (call.keys > SHORT)
+    if (!b.has_all_keys)
         sum_gradient_times_output(call, Rows<const T>(call.output, item, head, row), gradient, rows, b.delta);
     Scores scores(call, item, head, row);
     float *bias_rows = grad_bias ? grad_bias + row * call.keys : nullptr;
@@ -425,13 +429,14 @@ void backward(const MaskpriorCall &call, MaskpriorPair pair, MaskpriorPair next,
         memset(b.grad_keys.data, 0, call.keys * b.grad_keys.row * sizeof(float));
         memset(b.grad_values.data, 0, call.keys * b.grad_values.row * sizeof(float));
     }
-    ptrdiff_t height = tile_height(call.queries);
+    ptrdiff_t height = tile_height(call.queries, b.tile_queries);
     Ahead ahead;
     ahead.plan(Rows<const T>(call.key, next.item, next.head), call.keys, call.width);
     ahead.plan(Rows<const T>(call.value, next.item, next.head), call.keys, call.value_width);
     ahead.plan(Rows<const T>(call.query, next.item, next.head * group), call.queries, call.width);
     ahead.plan(Rows<const T>(call.gradient, next.item, next.head * group), call.queries, call.value_width);
-    if (call.keys > SHORT) ahead.plan(Rows<const T>(call.output, next.item, next.head * group), call.queries, call.value_width);
+    if (!b.has_all_keys)
+        ahead.plan(Rows<const T>(call.output, next.item, next.head * group), call.queries, call.value_width);
     if (call.needs_operands) {
         ahead.plan(Rows<const T>(call.grad_value, next.item, next.head), call.keys, call.value_width);
         ahead.plan(Rows<const T>(call.grad_key, next.item, next.head), call.keys, call.width);
