@@ -3,8 +3,8 @@
     python -m benchmarks.boolean [--threads 1] [--json results/benchmarks/boolean.json]
 
 Both models have the same parameters, compute the same function with a mask prior in every layer (checked
-before timing) and take the same steps; a step is forward, backward and Adam. They are timed in turn, step by
-step, and compared by medians. Unit: samples per second, float32, CPU.
+before timing) and take the same steps with the ``paper`` preset's settings; a step is forward, backward and
+Adam. They are timed in turn, step by step, and compared by medians. Unit: samples per second, float32, CPU.
 """
 
 import json
@@ -22,8 +22,9 @@ from torch import Tensor, nn
 from maskprior.experiments.config import TrainingConfig
 from maskprior.experiments.files import write_atomically
 from maskprior.experiments.optimizer import make_optimizer
-from maskprior.experiments.presets import REFERENCE, fit_model
+from maskprior.experiments.presets import find_recipe, fit_model
 from maskprior.experiments.provenance import provenance
+from maskprior.experiments.train import backward_in_chunks
 from maskprior.models import Transformer
 from maskprior.priors import mask_
 from maskprior.tasks.gotu import two_parity
@@ -103,13 +104,31 @@ def plain_state(model: Transformer) -> dict[str, Tensor]:
     return state
 
 
-def make_step(model: nn.Module, optimizer: torch.optim.Optimizer, tokens: Tensor, targets: Tensor) -> Callable[[], None]:
-    """One training step as a function."""
+def plain_step(model: nn.Module, tokens: Tensor, targets: Tensor, rate: float) -> Callable[[], None]:
+    """One training step as it is usually written."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
 
     def step() -> None:
         optimizer.zero_grad()
         nn.functional.mse_loss(model(tokens), targets).backward()
         optimizer.step()
+
+    return step
+
+
+def library_step(
+    model: nn.Module, tokens: Tensor, targets: Tensor, config: TrainingConfig
+) -> Callable[[], None]:
+    """One step of the library's training loop."""
+    optimizer = make_optimizer(model, config)
+
+    def loss(inputs: Tensor, wanted: Tensor) -> Tensor:
+        return nn.functional.mse_loss(model(inputs), wanted)
+
+    def step() -> None:
+        backward_in_chunks(loss, tokens, targets, config.cpu_chunk, torch.Tensor.backward)
+        optimizer.step()
+        optimizer.zero_grad()
 
     return step
 
@@ -134,20 +153,17 @@ class Options:
 def measure(options: Options) -> dict[str, float]:
     """Median seconds of a step of both, interleaved, after three of warm-up."""
     torch.set_num_threads(options.threads)
-    task = two_parity()
+    recipe, task = find_recipe("paper", "2parity"), two_parity()
     generator = torch.Generator().manual_seed(0)
-    ours = Transformer(fit_model(REFERENCE, task.interface()), generator)
+    ours = Transformer(fit_model(recipe.model, task.interface()), generator)
     mask_(ours, task.structure(), generator)
     plain = Plain(ours)
     tokens = ours.sample_inputs(options.batch, generator)
     targets = torch.randn(options.batch, 1, generator=generator)
     torch.testing.assert_close(ours(tokens), plain(tokens), rtol=1e-4, atol=1e-4)
-    rate = 1e-5
     steps = {
-        "maskprior": make_step(
-            ours, make_optimizer(ours, TrainingConfig(steps=1, learning_rate=rate)), tokens, targets
-        ),
-        "plain": make_step(plain, torch.optim.Adam(plain.parameters(), lr=rate), tokens, targets),
+        "maskprior": library_step(ours, tokens, targets, recipe.training),
+        "plain": plain_step(plain, tokens, targets, recipe.training.learning_rate),
     }
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for repeat in range(options.steps + 3):
@@ -172,7 +188,10 @@ def main(options: Options) -> None:
     if options.json is not None:
         report = {
             **result,
-            "options": {key: str(value) if isinstance(value, Path) else value for key, value in asdict(options).items()},
+            "options": {
+                key: str(value) if isinstance(value, Path) else value
+                for key, value in asdict(options).items()
+            },
             **provenance(),
         }
         write_atomically(options.json, (json.dumps(report, indent=2) + "\n").encode())

@@ -96,6 +96,7 @@ def test_schedule_warms_up_then_follows_its_law(schedule: str, expected: list[fl
         ({"steps": 0}, "steps ≥ 1"),
         ({"batch_size": 0}, "batch_size ≥ 1"),
         ({"probes": 1}, "probes ≥ 2"),
+        ({"cpu_chunk": 0}, "cpu_chunk ≥ 1 or None"),
         ({"learning_rate": float("nan")}, "finite learning_rate"),
         ({"weight_decay": -0.1}, "weight_decay ≥ 0"),
         ({"mask_weight_decay": -0.1}, "mask_weight_decay ≥ 0"),

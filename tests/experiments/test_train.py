@@ -12,6 +12,7 @@ from maskprior.experiments.seeding import named_generator
 from maskprior.experiments.train import (
     Curves,
     TrainingDivergedError,
+    backward_in_chunks,
     batch_indices,
     probe_steps,
     train,
@@ -77,3 +78,16 @@ def test_divergence_is_an_error_that_names_the_step() -> None:
     config = TrainingConfig(steps=20, learning_rate=1e6, batch_size=16, probes=5, optimizer="sgd")
     with pytest.raises(TrainingDivergedError, match=r"finite training loss, got (nan|inf) after step"):
         run(config)
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 3, 7, 100])
+def test_chunks_give_the_loss_and_gradient_of_the_whole_batch(chunk: int | None) -> None:
+    weight = torch.randn(5, dtype=torch.float64, requires_grad=True)
+    inputs, targets = torch.randn(7, 5, dtype=torch.float64), torch.randn(7, dtype=torch.float64)
+    loss = backward_in_chunks(
+        lambda x, y: (x @ weight - y).square().mean(), inputs, targets, chunk, torch.Tensor.backward
+    )
+    expected = (inputs @ weight - targets).square().mean()
+    (gradient,) = torch.autograd.grad(expected, weight)
+    assert float(loss) == pytest.approx(float(expected.detach()), rel=1e-6)
+    torch.testing.assert_close(weight.grad, gradient, rtol=1e-12, atol=1e-12)

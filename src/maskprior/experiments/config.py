@@ -30,6 +30,8 @@ class TrainingConfig:
         warmup_steps: updates until the peak learning rate is reached.
         precision: "no" (float32), "bf16" or "fp16", as Accelerate names them.
         probes: points on the training curves, first and last step included.
+        cpu_chunk: on a CPU, examples per forward and backward pass; the gradients of a batch's chunks add
+            up. Activations that fit the cache make wide models faster. None takes the whole batch at once.
     """
 
     steps: int
@@ -44,12 +46,15 @@ class TrainingConfig:
     warmup_steps: int = 0
     precision: Literal["no", "bf16", "fp16"] = "no"
     probes: int = 17
+    cpu_chunk: int | None = None
 
     def __post_init__(self) -> None:
         """Check the values (ValueError)."""
         for name, least in (("steps", 1), ("batch_size", 1), ("warmup_steps", 0), ("probes", 2)):
             if getattr(self, name) < least:
                 raise ValueError(f"expected {name} ≥ {least}, got {getattr(self, name)}")
+        if self.cpu_chunk is not None and self.cpu_chunk < 1:
+            raise ValueError(f"expected cpu_chunk ≥ 1 or None, got {self.cpu_chunk}")
         for name in ("learning_rate", "mask_learning_rate_factor", "weight_decay", "mask_weight_decay"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"expected a finite {name} ≥ 0, got {getattr(self, name)}")
@@ -126,8 +131,11 @@ class RunConfig:
         """The ``config`` field of the record."""
         training = asdict(self.training)
         training["betas"] = list(self.training.betas)
+        # Options that are not used are left out, so that ordinary runs keep their names.
         if self.training.mask_weight_decay == 0:
-            del training["mask_weight_decay"]  # so that ordinary runs keep their names
+            del training["mask_weight_decay"]
+        if self.training.cpu_chunk is None:
+            del training["cpu_chunk"]
         return {
             "variant": self.label,
             "task": self.task.describe(),

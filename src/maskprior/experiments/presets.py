@@ -64,7 +64,9 @@ def _quick(task: str, depth: int, steps: int, learning_rate: float) -> Recipe:
 def _paper(task: str, epochs: int, seen_share: float, learning_rate: float) -> Recipe:
     # The reference recipe counts epochs of 2¹⁵ · share / 256 batches.
     steps = epochs * int(2**15 * seen_share / 256)
-    training = TrainingConfig(steps=steps, learning_rate=learning_rate, schedule="constant", probes=41)
+    training = TrainingConfig(
+        steps=steps, learning_rate=learning_rate, schedule="constant", probes=41, cpu_chunk=64
+    )
     return Recipe(BOOLEAN_TASKS[task], 15, REFERENCE, training)
 
 

@@ -82,6 +82,12 @@ def train(
     data, probe = move(splits.train, accelerator.device), move(splits.probe, accelerator.device)
     batches = batch_indices(len(data), config.batch_size, generator)
     due, curves, loss = probe_steps(config.steps, config.probes), Curves(), None
+    chunk = config.cpu_chunk if accelerator.device.type == "cpu" else None
+
+    def batch_loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        with accelerator.autocast():
+            return task.loss(wrapped(inputs).float(), targets)
+
     with watch(optimizer.optimizer):
         for step in range(config.steps + 1):
             if step in due:
@@ -92,13 +98,39 @@ def train(
                 break
             rows = next(batches)[accelerator.process_index :: accelerator.num_processes]
             rows = rows.to(accelerator.device)
-            with accelerator.autocast():
-                loss = task.loss(wrapped(data.inputs[rows]).float(), data.targets[rows])
-            accelerator.backward(loss)
+            inputs, targets = data.inputs[rows], data.targets[rows]
+            loss = backward_in_chunks(batch_loss, inputs, targets, chunk, accelerator.backward)
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
     return curves
+
+
+def backward_in_chunks(
+    batch_loss: Callable[[Tensor, Tensor], Tensor],
+    inputs: Tensor,
+    targets: Tensor,
+    chunk: int | None,
+    backward: Callable[[Tensor], object],
+) -> Tensor:
+    """Mean loss of a batch, with its gradient accumulated over chunks of examples.
+
+    L = Σ_c (n_c / n) L_c for a loss that is a mean over examples: the same gradient up to rounding.
+
+    Args:
+        batch_loss: mean loss of inputs and targets.
+        inputs: ``[examples, …]``.
+        targets: ``[examples, …]``.
+        chunk: examples per pass; None takes all.
+        backward: adds the gradient of a scalar to the parameters'.
+    """
+    size = len(inputs) if chunk is None else chunk
+    total = torch.zeros((), device=inputs.device)
+    for part, wanted in zip(inputs.split(size), targets.split(size), strict=True):
+        loss = batch_loss(part, wanted) * (len(part) / len(inputs))
+        backward(loss)
+        total += loss.detach()
+    return total
 
 
 def move(split: Split, device: torch.device) -> Split:

@@ -63,34 +63,47 @@ class Attention(nn.Module):
             x: tokens ``[batch, length, width]``.
             bias: log σ(M), ``[query, key]`` or ``[heads, query, key]``, or None.
             allowed: bool, broadcastable to ``[batch, heads, query, key]``, True = may attend.
-            rows: compute these query positions only (bias and ``allowed`` still cover all of them).
+            rows: compute these query positions only (bias and ``allowed`` still cover all of them); each must
+                be allowed to attend to some key.
             projected: ``qkv(x)`` where the caller has it already; then x is not read, and rows must be None.
 
         Returns:
             ``[batch, query positions, width]``.
         """
-        if projected is not None:
-            query, key, value = self._split(projected, 3)
-        elif rows is None:
-            query, key, value = self._project(x)
-        else:
-            query, key, value = self._project_rows(x, rows)
-            bias = None if bias is None else bias[..., rows, :]
-            allowed = None if allowed is None else allowed[..., rows, :]
+        if rows is not None:
+            return self._attend_rows(x, bias, allowed, rows)
+        query, key, value = self._project(x) if projected is None else self._split(projected, 3)
         attended = functional.attention(query, key, value, bias=bias, allowed=allowed)
         mixed: Tensor = self.out(attended.transpose(1, 2).flatten(2))
+        return mixed
+
+    def _attend_rows(self, x: Tensor, bias: Tensor | None, allowed: Tensor | None, rows: slice) -> Tensor:
+        """The same function for few queries, without projecting every token to a key and a value.
+
+        qᵀ(W_K x_j) = (W_Kᵀ q)ᵀ x_j and Σ_j p_j (W_V x_j + b_V) = W_V Σ_j p_j x_j + b_V, as Σ_j p_j = 1; the
+        key bias adds the same to all scores of a row. The tokens themselves are the keys and values of all
+        heads (grouped queries).
+        """
+        batch, inner, shape = len(x), self.heads * self.head_width, (3, self.heads, self.head_width)
+        query_weight, key_weight, value_weight = self.qkv.weight.view(*shape, -1).unbind(0)
+        query = nn.functional.linear(x[:, rows], query_weight.flatten(0, 1), self.qkv.bias[:inner])
+        query = query.view(-1, *shape[1:]).transpose(0, 1) @ key_weight
+        attended = functional.attention(
+            query.unflatten(1, (batch, -1)).transpose(0, 1),
+            x[:, None],
+            x[:, None],
+            bias=None if bias is None else bias[..., rows, :],
+            allowed=None if allowed is None else allowed[..., rows, :],
+            scale=1 / math.sqrt(self.head_width),
+        )
+        value = attended.transpose(0, 1).flatten(1, 2) @ value_weight.mT
+        value = value.transpose(0, 1).reshape(batch, -1, inner) + self.qkv.bias[2 * inner :]
+        mixed: Tensor = self.out(value)
         return mixed
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each ``[batch, heads, length, head_width]``."""
         query, key, value = self._split(self.qkv(x), 3)
-        return query, key, value
-
-    def _project_rows(self, x: Tensor, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
-        inner = self.heads * self.head_width
-        weight, offset = self.qkv.weight, self.qkv.bias
-        (query,) = self._split(nn.functional.linear(x[:, rows], weight[:inner], offset[:inner]), 1)
-        key, value = self._split(nn.functional.linear(x, weight[inner:], offset[inner:]), 2)
         return query, key, value
 
     def _split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
