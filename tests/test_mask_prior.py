@@ -128,3 +128,9 @@ def test_an_invalid_structure_is_refused() -> None:
         MaskPrior.from_structure(torch.zeros(5, 7))
     with pytest.raises(ValueError, match=r"\[0, 1\]"):
         MaskPrior.from_structure(torch.full((5, 7), 2.0))
+
+
+def test_a_prior_without_values_can_be_printed() -> None:
+    prior = MaskPrior.from_structure(torch.ones(3, 3))
+    assert "range=[4, 4]" in repr(prior)
+    assert repr(prior.to("meta")) == "MaskPrior(shape=[3, 3], learnable=True)"

@@ -87,11 +87,11 @@ class MaskPrior(nn.Module):
 
     def extra_repr(self) -> str:
         """Shape, range and whether M is learnable."""
+        described = f"shape={list(self.mask_logits.shape)}, learnable={self.mask_logits.requires_grad}"
+        if self.mask_logits.is_meta:  # no values to show
+            return described
         low, high = self.mask_logits.detach().aminmax()
-        return (
-            f"shape={list(self.mask_logits.shape)}, range=[{low:.3g}, {high:.3g}], "
-            f"learnable={self.mask_logits.requires_grad}"
-        )
+        return f"{described}, range=[{low:.3g}, {high:.3g}]"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # .half() and .bfloat16() of the host model must not round M: only the device may follow.
@@ -101,4 +101,4 @@ class MaskPrior(nn.Module):
                 return tensor.to(device=moved.device)
             return moved
 
-        return super()._apply(keep_precision, recurse)
+        return super()._apply(keep_precision, recurse)  # type: ignore[no-untyped-call, no-any-return]
