@@ -87,11 +87,11 @@ class MaskPrior(nn.Module):
 
     def extra_repr(self) -> str:
         """Shape, range and whether M is learnable."""
-        described = f"shape={list(self.mask_logits.shape)}, learnable={self.mask_logits.requires_grad}"
-        if self.mask_logits.is_meta:  # no values to show
-            return described
-        low, high = self.mask_logits.detach().aminmax()
-        return f"{described}, range=[{low:.3g}, {high:.3g}]"
+        values = ""
+        if not self.mask_logits.is_meta:  # which has none
+            low, high = self.mask_logits.detach().aminmax()
+            values = f"range=[{low:.3g}, {high:.3g}], "
+        return f"shape={list(self.mask_logits.shape)}, {values}learnable={self.mask_logits.requires_grad}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # .half() and .bfloat16() of the host model must not round M: only the device may follow.
