@@ -9,8 +9,10 @@ import torch
 from maskprior.experiments.run import record_path
 from maskprior.tasks.boolean import BooleanTask
 from recipes.persistence import (
+    FEWER,
     PARTS,
     SEEDS,
+    TASKS,
     Reproduce,
     main_table,
     optimizers,
@@ -39,10 +41,16 @@ def test_decay_of_the_mask_logits_is_never_an_accident() -> None:
 def test_only_the_optimiser_changes_between_optimisers() -> None:
     (plain,) = [c for c in main_table(1) if (c.task.name, c.label) == ("2parity", "mask")]
     for config in optimizers(1):
-        if config.task.name == "2parity" and config.label not in ("mask-frozen",):
+        if config.task.name == "2parity":
             kept = ("steps", "batch_size", "schedule", "warmup_steps", "probes", "precision")
             assert all(getattr(config.training, name) == getattr(plain.training, name) for name in kept)
             assert config.model == plain.model
+
+
+def test_the_variants_that_are_tried_everywhere_exist() -> None:
+    labels = {task: {c.label for c in optimizers(1) if c.task.name == task} for task in TASKS}
+    assert {task: set(names) for task, names in FEWER.items()} == {task: labels[task] for task in FEWER}
+    assert set.union(*labels.values()) == labels["majority3"]
 
 
 def test_a_wrong_structure_is_the_right_one_in_another_place() -> None:
