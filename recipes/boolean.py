@@ -7,7 +7,6 @@ Hardware: 2 CPU cores. Parts, each a folder of one record a run, and what to exp
     main      results/boolean            3 tasks × 4 priors × 10 seeds: mask 100 % on all, baselines below
     budget    results/boolean-budget     cyclic3, baselines trained until their training loss stops falling
     grid      results/boolean-grid       every prior's best of learning rate × position scale, 3 seeds
-    soft      results/boolean-soft       the query-key priors at half their strength, over the same grid
     ablation  results/boolean-ablation   which parts of the mask matter, with the designs that fail
 
 Reference: Ma et al. 2026, section 5; Abbe et al. 2023, arXiv 2301.13105.
@@ -25,7 +24,7 @@ from torch import Tensor
 from maskprior import structures
 from maskprior.analysis.report import print_summary
 from maskprior.experiments.config import Option, PriorConfig, RunConfig
-from maskprior.experiments.presets import find_recipe, make_configs
+from maskprior.experiments.presets import make_configs
 from maskprior.experiments.progress import ProgressReporter
 from maskprior.experiments.sweep import Device, sweep
 from maskprior.priors import PRIORS
@@ -37,8 +36,6 @@ BASELINES = tuple(name for name in PRIORS if name != "mask")
 
 GRID_LEARNING_RATES = (5e-4, 2e-3)
 GRID_POSITION_STDS = (0.02, 1.0)
-SOFT_LOGIT = -3.0
-"""Suppressed logit of a weaker query-key prior: 7 nats between high and low instead of 14."""
 FEW_PROBES = 5
 
 
@@ -68,19 +65,6 @@ def grid(seeds: int = 3) -> list[RunConfig]:
     return [config for config in _tuned(seeds) if _cell(config) not in main]
 
 
-def soft(seeds: int = 3) -> list[RunConfig]:
-    """The query-key priors at half their strength, at the main learning rate and both position scales."""
-    return [
-        replace(
-            config,
-            variant=config.variant.replace(config.prior.name, f"{config.prior.name}-soft"),
-            prior=replace(config.prior, options={"suppressed_logit": SOFT_LOGIT}),
-        )
-        for config in _tuned(seeds)
-        if config.prior.name.startswith("qk_") and config.training.learning_rate == _main_rate(config)
-    ]
-
-
 def _tuned(seeds: int) -> list[RunConfig]:
     return [
         _tune(config, rate, std)
@@ -88,10 +72,6 @@ def _tuned(seeds: int) -> list[RunConfig]:
         for rate in GRID_LEARNING_RATES
         for std in GRID_POSITION_STDS
     ]
-
-
-def _main_rate(config: RunConfig) -> float:
-    return find_recipe(PRESET, config.task.name).training.learning_rate
 
 
 def _tune(config: RunConfig, learning_rate: float, position_std: float) -> RunConfig:
@@ -228,7 +208,6 @@ PARTS: dict[str, Callable[[], list[RunConfig]]] = {
     "grid": grid,
     "ablation": ablation,
     "budget": budget,
-    "soft": soft,
 }
 
 
@@ -238,7 +217,7 @@ class Reproduce:
 
     Attributes:
         out: folder of the main records; the other parts go beside it, with their name appended.
-        part: "main", "budget", "grid", "soft", "ablation" or "all".
+        part: "main", "budget", "grid", "ablation" or "all".
         jobs: worker processes.
         device: "auto" or "cpu".
     """

@@ -31,8 +31,7 @@ Records = Mapping[Path, RunRecord]
 
 def blocks(results: Path = RESULTS) -> dict[str, dict[str, str]]:
     """File name → block name → Markdown."""
-    main, grid, ablation, budget, soft = (read_records(part_folder(results, part)) for part in PARTS)
-    grid = {**grid, **soft}
+    main, grid, ablation, budget = (read_records(part_folder(results, part)) for part in PARTS)
     rows = [row for panel in make_panels(main) for row in _rows(panel)]
     rows.sort(key=lambda row: (TASKS.index(row.task), prior_rank(row.prior)))
     return {
@@ -108,7 +107,6 @@ class Cell:
 
     task: str
     prior: str
-    strength: str
     learning_rate: float
     position_std: float
     row: Row
@@ -126,7 +124,6 @@ def _cell(row: Row) -> Cell:
     return Cell(
         row.task,
         row.prior,
-        "soft" if "-soft" in row.variant else "",
         config["training"]["learning_rate"],
         config["model"]["position_std"],
         row,
@@ -147,7 +144,7 @@ def grid_table(main: Records, grid: Records) -> TextTable:
             lines.append(
                 (
                     task,
-                    f"{prior} {best.strength}".strip(),
+                    prior,
                     f"{best.learning_rate:g}",
                     f"{best.position_std:g}",
                     format_statistics(metrics["accuracy"], format_percent),
@@ -168,13 +165,11 @@ def cells_table(main: Records, grid: Records) -> TextTable:
     """Mean accuracy on the whole cube in every cell."""
     settings = [(rate, std) for rate in GRID_LEARNING_RATES for std in GRID_POSITION_STDS]
     cells = {
-        (c.task, f"{c.prior} {c.strength}".strip(), c.learning_rate, c.position_std): c.row.metrics[
-            "accuracy"
-        ]
+        (c.task, c.prior, c.learning_rate, c.position_std): c.row.metrics["accuracy"]
         for c in grid_cells(main, grid)
     }
     names = sorted(
-        {(task, prior) for task, prior, *_ in cells}, key=lambda n: (TASKS.index(n[0]), _rank(n[1]))
+        {(task, prior) for task, prior, *_ in cells}, key=lambda n: (TASKS.index(n[0]), prior_rank(n[1]))
     )
     lines = [
         (*name, *(format_percent(cells[(*name, *s)].mean) if (*name, *s) in cells else "–" for s in settings))
@@ -182,10 +177,6 @@ def cells_table(main: Records, grid: Records) -> TextTable:
     ]
     header = ("task", "prior", *(f"lr {rate:g}, position {std:g}" for rate, std in settings))
     return TextTable(header, tuple(lines), labels=2)
-
-
-def _rank(name: str) -> tuple[tuple[int, str], str]:
-    return prior_rank(name.partition(" ")[0]), name
 
 
 def ablation_table(main: Records, ablation: Records) -> TextTable:
