@@ -1,0 +1,161 @@
+"""Which backend computes what, and what is said when one cannot."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from maskprior.functional import attention
+from maskprior.kernels import BACKENDS, BackendChoice, dispatch, native, select_backend
+
+
+def operands(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
+    query, key, value = torch.randn(3, 2, 3, 5, 16, generator=torch.Generator().manual_seed(0)).to(dtype)
+    return query, key, value
+
+
+@pytest.fixture
+def without_native(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "LIBRARY", native.Library(None, 0, "was not built"))
+
+
+@pytest.fixture
+def with_native() -> None:
+    if native.LIBRARY.functions is None:
+        pytest.skip(native.LIBRARY.reason)
+
+
+@pytest.mark.usefixtures("with_native")
+def test_the_cpu_takes_the_native_library() -> None:
+    assert select_backend(*operands()) == BackendChoice("native", "C++ tiles that stay in the cache")
+    assert select_backend(*operands(torch.bfloat16)).name == "native"
+
+
+@pytest.mark.usefixtures("with_native")
+def test_other_types_fall_to_torchs_products_and_say_why() -> None:
+    name, reason = select_backend(*operands(torch.float64))
+    assert name == "aten"
+    assert reason == (
+        "torch's own products over blocks; native computes float32 and bfloat16, got torch.float64"
+    )
+
+
+@pytest.mark.usefixtures("without_native")
+def test_without_the_library_everything_works() -> None:
+    name, reason = select_backend(*operands())
+    assert (name, reason) == ("aten", "torch's own products over blocks; native was not built")
+    expected = attention(*operands(), backend="reference")
+    torch.testing.assert_close(attention(*operands()), expected, rtol=0, atol=1e-6)
+
+
+def test_weights_come_from_the_reference() -> None:
+    name, reason = select_backend(*operands(), need_weights=True)
+    assert name == "reference"
+    assert reason.endswith("native does not return weights; aten does not return weights")
+
+
+def test_what_is_asked_for_is_taken() -> None:
+    for backend in ("reference", "aten", "sdpa", "flex"):
+        assert select_backend(*operands(), backend=backend) == BackendChoice(backend, "it was asked for")
+
+
+def test_an_unknown_backend_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"expected backend in \('auto', 'native', .*'reference'\), got 'cuda'"
+    ):
+        select_backend(*operands(), backend="cuda")
+
+
+@pytest.mark.parametrize(
+    ("backend", "dtype", "options", "message"),
+    [
+        ("native", torch.float16, {}, r"native backend computes float32 and bfloat16, got torch.float16"),
+        ("aten", torch.float32, {"need_weights": True}, "aten backend does not return weights"),
+        ("sdpa", torch.float32, {"need_weights": True}, "sdpa backend does not return weights"),
+        ("flex", torch.float64, {}, "flex backend computes float32, bfloat16 and float16, got torch.float64"),
+        ("flex", torch.float32, {"dropout_p": 0.5}, "flex backend has no dropout"),
+        ("triton", torch.float32, {}, "triton backend (runs on CUDA, got cpu|needs the package triton)"),
+    ],
+)
+@pytest.mark.usefixtures("with_native")
+def test_a_backend_that_cannot_names_one_that_can(
+    backend: str, dtype: torch.dtype, options: dict[str, bool], message: str
+) -> None:
+    query, key, value = operands(dtype)
+    with pytest.raises(
+        ValueError, match=message + r"; backend='(native|aten|reference)' can do what is asked"
+    ):
+        select_backend(query, key, value, backend=backend, **options)  # type: ignore[arg-type]
+
+
+def test_flex_refuses_gradients_on_the_cpu() -> None:
+    query, key, value = operands()
+    bias = torch.zeros(5, 5, requires_grad=True)
+    with pytest.raises(ValueError, match="the flex backend has no backward on the CPU; backend="):
+        attention(query, key, value, bias=bias, backend="flex")
+    with torch.no_grad():
+        assert select_backend(query, key, value, bias=bias, backend="flex").name == "flex"
+
+
+# Where it is not compiled FlexAttention says so.
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("bias_heads", [1, 4])
+@pytest.mark.parametrize("allowed_shape", [None, (3, 1, 1, 7), (1, 4, 5, 7)])
+def test_flex_computes_the_equation(
+    allowed_shape: tuple[int, ...] | None, bias_heads: int, is_causal: bool
+) -> None:
+    rng = torch.Generator().manual_seed(0)
+    query, key = torch.randn(3, 4, 5, 16, generator=rng), torch.randn(3, 2, 7, 16, generator=rng)
+    bias = torch.randn(bias_heads, 5, 7, generator=rng)
+    allowed = None if allowed_shape is None else torch.rand(allowed_shape, generator=rng) < 0.7
+
+    def call(backend: str) -> Tensor:
+        return attention(
+            query, key, key, bias=bias, allowed=allowed, is_causal=is_causal, scale=0.3, backend=backend
+        )
+
+    torch.testing.assert_close(call("flex"), call("reference"), rtol=0, atol=2e-6)
+
+
+def test_the_choice_can_be_asked_for_a_call_that_is_not_valid() -> None:
+    query, key, value = operands()
+    with pytest.raises(TypeError, match=r"expected the bias as a floating tensor, got torch\.bool"):
+        select_backend(query, key, value, bias=torch.ones(5, 5, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("backend", ["native", "aten"])
+def test_a_bias_of_plus_infinity_is_refused(backend: str) -> None:
+    if backend == "native" and native.LIBRARY.functions is None:
+        pytest.skip(native.LIBRARY.reason)
+    bias = torch.zeros(5, 5)
+    bias[2, 3] = float("inf")
+    with pytest.raises(ValueError, match=r"expected a bias below \+∞"):
+        attention(*operands(), bias=bias, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["native", "aten"])
+def test_second_derivatives_are_refused_with_the_way_out(backend: str) -> None:
+    if backend == "native" and native.LIBRARY.functions is None:
+        pytest.skip(native.LIBRARY.reason)
+    query, key, value = operands()
+    query.requires_grad_()
+    output = attention(query, key, value, backend=backend)
+    (grad,) = torch.autograd.grad(output.sum(), query, create_graph=True)
+    with pytest.raises(
+        RuntimeError, match=f"{backend} backend has no second derivative; backend='reference' has"
+    ):
+        grad.sum().backward()
+
+
+def test_every_backend_is_named_once() -> None:
+    assert len(set(BACKENDS)) == len(BACKENDS)
+    assert {*dispatch.ON_CPU, *dispatch.ON_CUDA, *dispatch.ELSEWHERE, "flex", "auto"} == set(BACKENDS)
+
+
+def test_the_fall_to_sdpa_on_cuda_is_said_once(recwarn: pytest.WarningsRecorder) -> None:
+    dispatch._warn_of_sdpa.cache_clear()
+    for _ in range(2):
+        dispatch._warn_of_sdpa("has no dropout")
+    (warning,) = recwarn
+    assert "falls to torch's SDPA" in str(warning.message)
+    assert "because the triton backend has no dropout" in str(warning.message)
