@@ -45,7 +45,7 @@ class Attention(nn.Module):
 
     def scores(self, x: Tensor) -> Tensor:
         """Scaled scores Q Kᵀ / √d without the bias, ``[batch, heads, query, key]``."""
-        query, key, _ = self._project(x)
+        query, key, _ = self.project(x)
         return query @ key.transpose(-2, -1) / math.sqrt(self.head_width)
 
     def forward(
@@ -72,8 +72,11 @@ class Attention(nn.Module):
         """
         if rows is not None:
             return self._attend_rows(x, bias, allowed, rows)
-        query, key, value = self._project(x) if projected is None else self._split(projected, 3)
-        attended = functional.attention(query, key, value, bias=bias, allowed=allowed)
+        query, key, value = self.project(x) if projected is None else self._split(projected, 3)
+        return self.mix(functional.attention(query, key, value, bias=bias, allowed=allowed))
+
+    def mix(self, attended: Tensor) -> Tensor:
+        """The fused projection of all heads' results ``[batch, heads, length, head_width]``."""
         mixed: Tensor = self.out(attended.transpose(1, 2).flatten(2))
         return mixed
 
@@ -101,7 +104,7 @@ class Attention(nn.Module):
         mixed: Tensor = self.out(value)
         return mixed
 
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each ``[batch, heads, length, head_width]``."""
         query, key, value = self._split(self.qkv(x), 3)
         return query, key, value
