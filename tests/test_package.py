@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "mask_prior": CORE,
     "parameter_groups": CORE,
     "structures": CORE,
+    "doctor": CORE,
     "__init__": (*CORE, "integrations"),
     "models": CORE,
     "priors": (*CORE, "models"),
