@@ -1,6 +1,7 @@
 """The command line: list, show, run and report."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -37,10 +38,11 @@ class List:
         """Print them."""
         console.print("[bold]Tasks[/bold] (maskprior show TASK draws one)")
         for name in task_names():
-            console.print(f"  {name:<12} {first_line(PRESETS['cpu'][name].task)}", highlight=False)
+            line = f"  {name:<12} {first_line(PRESETS['cpu'][name].task)}"
+            console.print(line, highlight=False, soft_wrap=True)
         console.print("[bold]Priors[/bold] (--priors)")
         for name, prior in PRIORS.items():
-            console.print(f"  {name:<12} {first_line(prior)}", highlight=False)
+            console.print(f"  {name:<12} {first_line(prior)}", highlight=False, soft_wrap=True)
         console.print("[bold]Presets[/bold] (--preset)")
         for name, recipes in PRESETS.items():
             sizes = sorted({(r.dimension, r.model.depth, r.model.width) for r in recipes.values()})
@@ -162,7 +164,7 @@ def first_line(documented: Callable[..., object]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point: 0 = done, 2 = bad input or output, 3 = a run diverged, 130 = interrupted."""
+    """Entry point: 0 = done, 2 = bad input or output, 3 = a run diverged or died, 130 = interrupted."""
     command: Command = tyro.extras.subcommand_cli_from_dict(
         COMMANDS,
         prog="maskprior",
@@ -174,10 +176,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         command(Console())
     except (ValueError, OSError, ImportError) as error:
-        errors.print(f"maskprior: error: {error}", style="bold red", markup=False, highlight=False)
+        errors.print(
+            f"maskprior: error: {error}", style="bold red", markup=False, highlight=False, soft_wrap=True
+        )
         return 2
+    except BrokenProcessPool:
+        errors.print("maskprior: a worker process died; the same command does the rest", style="bold red")
+        return 3
     except TrainingDivergedError as error:
-        errors.print(f"maskprior: diverged: {error}", style="bold red", markup=False, highlight=False)
+        errors.print(
+            f"maskprior: diverged: {error}", style="bold red", markup=False, highlight=False, soft_wrap=True
+        )
         return 3
     except KeyboardInterrupt:
         errors.print("maskprior: interrupted; the same command does the rest", markup=False)

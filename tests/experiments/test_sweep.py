@@ -140,6 +140,21 @@ def test_a_corrupt_record_is_named(tmp_path: Path) -> None:
         sweep(configs(seeds=1), tmp_path, SilentReporter(), device=CPU)
 
 
+def test_a_record_of_another_run_under_the_name_is_refused(tmp_path: Path) -> None:
+    sweep(configs(seeds=1), tmp_path, SilentReporter(), device=CPU)
+    one, other = (record_path(tmp_path, config) for config in configs(seeds=1))
+    one.write_bytes(other.read_bytes())
+    with pytest.raises(RecordError, match="another run's"):
+        sweep(configs(seeds=1), tmp_path, SilentReporter(), device=CPU)
+
+
+def test_a_task_that_workers_cannot_import_is_refused(tmp_path: Path) -> None:
+    task = replace(two_parity(5), target=lambda points: points[..., 0])
+    chosen = [replace(config, task=task) for config in configs(seeds=1)]
+    with pytest.raises(ValueError, match="use jobs=1"):
+        sweep(chosen, tmp_path, SilentReporter(), jobs=2, device=CPU)
+
+
 @pytest.mark.parametrize(
     ("chosen", "jobs", "message"), [(configs(seeds=1), 0, "jobs ≥ 1"), (configs(seeds=1) * 2, 1, "twice")]
 )
@@ -161,7 +176,7 @@ from test_sweep import CPU, configs
 from maskprior.experiments.progress import SilentReporter
 from maskprior.experiments.sweep import sweep
 if __name__ == "__main__":
-    sweep(configs(steps=30, seeds=3), Path({folder!r}), SilentReporter(), jobs={jobs}, device=CPU)
+    sweep(configs(steps=30, seeds=8), Path({folder!r}), SilentReporter(), jobs={jobs}, device=CPU)
 """
 
 
@@ -174,10 +189,10 @@ def test_a_killed_sweep_goes_on_where_it_stopped(jobs: int, how: signal.Signals,
     os.kill(process.pid, how)
     process.wait(60)
     survivors = read_records(folder)  # every file that is there is whole
-    assert 2 <= len(survivors) < 6
+    assert 2 <= len(survivors) < 16
     count = Count()
-    records = sweep(configs(steps=30, seeds=3), folder, count, device=CPU)
-    assert len(records) == 6
+    records = sweep(configs(steps=30, seeds=8), folder, count, device=CPU)
+    assert len(records) == 16
     assert count.begun[0][1] == len(survivors)
     assert all(path.read_bytes() for path in folder.glob("*.json"))
     assert read_records(folder).keys() >= survivors.keys()

@@ -47,3 +47,16 @@ def test_a_single_layer_that_reads_one_token_keeps_the_plain_path() -> None:
     model = Transformer(replace(ENCODER, depth=1))
     assert model._look_up(torch.randint(3, (50, 5)))[1] is None
     assert model(torch.randint(3, (50, 5))).shape == (50, 2)
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+@pytest.mark.parametrize("bad", [-1, 3])
+def test_tokens_out_of_the_vocabulary_are_refused(batch: int, bad: int) -> None:
+    with pytest.raises(ValueError, match="expected tokens from 0 to 2, got values from"):
+        Transformer(ENCODER)(torch.full((batch, 5), bad))
+
+
+@pytest.mark.parametrize("config", [ENCODER, DECODER, replace(ENCODER, depth=1)])
+def test_an_empty_batch_has_empty_outputs(config: TransformerConfig) -> None:
+    outputs = Transformer(config)(torch.zeros(0, 5, dtype=torch.long))
+    assert outputs.shape[0] == 0

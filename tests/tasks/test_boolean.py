@@ -251,3 +251,33 @@ def test_bad_definitions_are_refused(change: dict[str, object], message: str) ->
 def test_too_few_bits_are_refused(name: str, dimension: int) -> None:
     with pytest.raises(ValueError, match="expected dimension ≥"):
         BOOLEAN_TASKS[name](dimension)
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ((((1, 0), 1.0),), "ascending"),
+        ((((0, 0), 1.0),), "ascending"),
+        ((((-1,), 1.0),), "≥ 0"),
+        ((((0,), 1.0), ((0,), 2.0)), "once"),
+    ],
+)
+def test_a_polynomial_is_in_normal_form(
+    terms: tuple[tuple[tuple[int, ...], float], ...], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Polynomial(terms)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [({"target": Polynomial((((7,), 1.0),))}, "target"), ({"seen": AnyIsOne((3,))}, "seen")],
+)
+def test_coordinates_beyond_the_cube_are_refused(change: dict[str, object], name: str) -> None:
+    with pytest.raises(ValueError, match=f"coordinates of `{name}` from 0 to 2"):
+        make(**change)  # type: ignore[arg-type]
+
+
+def test_a_function_that_writes_into_its_argument_does_no_harm() -> None:
+    task = make(target=lambda points: points.mul_(-1)[..., 0])
+    assert torch.equal(task._points, make()._points)

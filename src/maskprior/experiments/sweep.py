@@ -1,8 +1,10 @@
 """Many runs: those without a record are done, in this process or side by side in workers."""
 
 import contextlib
+import json
 import multiprocessing
 import os
+import pickle
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +19,8 @@ from accelerate import Accelerator
 
 from maskprior.experiments.config import RunConfig
 from maskprior.experiments.files import prepare_folder
-from maskprior.experiments.record import RunRecord, read_record
+from maskprior.experiments.progress import describe
+from maskprior.experiments.record import RecordError, RunRecord, read_record
 from maskprior.experiments.run import execute, record_path
 from maskprior.experiments.train import Progress, TrainingDivergedError
 
@@ -75,10 +78,21 @@ def pending(configs: Sequence[RunConfig], folder: Path) -> tuple[list[RunConfig]
         if path in todo or path in done:
             raise ValueError(f"expected different runs, got {path.name} twice")
         if path.exists():
-            done[path] = read_record(path)
+            done[path] = _own_record(path, config)
         else:
             todo[path] = config
     return list(todo.values()), done
+
+
+def _own_record(path: Path, config: RunConfig) -> RunRecord:
+    """The record of this configuration; one of another under its name is refused."""
+    record = read_record(path)
+    same = (record.task, record.prior, record.seed) == (config.task.name, config.prior.name, config.seed)
+    if not same or record.config != json.loads(json.dumps(config.to_json())):
+        raise RecordError(
+            f"{path}: expected the record of {describe(config)}, got another run's; move it away"
+        )
+    return record
 
 
 def sweep(
@@ -150,6 +164,13 @@ _report: Callable[[Message], None] = lambda message: None  # noqa: E731  set in 
 def _run_in_workers(
     todo: Sequence[RunConfig], folder: Path, reporter: Reporter, jobs: int, device: Device
 ) -> Iterator[tuple[RunConfig, Outcome]]:
+    try:
+        pickle.dumps(todo)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ValueError(
+            f"expected tasks that worker processes can import (functions defined in a module), got: {error}; "
+            "use jobs=1 for lambdas and local functions"
+        ) from error
     # spawn: a forked child of a process with threads (torch, progress bar) can hang.
     context = multiprocessing.get_context("spawn")
     messages: multiprocessing.Queue[Message] = context.Queue()

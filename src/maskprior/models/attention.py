@@ -87,12 +87,13 @@ class Attention(nn.Module):
         key bias adds the same to all scores of a row. The tokens themselves are the keys and values of all
         heads (grouped queries).
         """
-        batch, inner, shape = len(x), self.heads * self.head_width, (3, self.heads, self.head_width)
+        inner, shape = self.heads * self.head_width, (3, self.heads, self.head_width)
+        batch, count, _ = x[:, rows].shape
         query_weight, key_weight, value_weight = self.qkv.weight.view(*shape, -1).unbind(0)
         query = nn.functional.linear(x[:, rows], query_weight.flatten(0, 1), self.qkv.bias[:inner])
         query = query.view(-1, *shape[1:]).transpose(0, 1) @ key_weight
         attended = functional.attention(
-            query.unflatten(1, (batch, -1)).transpose(0, 1),
+            query.unflatten(1, (batch, count)).transpose(0, 1),
             x[:, None],
             x[:, None],
             bias=None if bias is None else bias[..., rows, :],
@@ -100,7 +101,7 @@ class Attention(nn.Module):
             scale=1 / math.sqrt(self.head_width),
         )
         value = attended.transpose(0, 1).flatten(1, 2) @ value_weight.mT
-        value = value.transpose(0, 1).reshape(batch, -1, inner) + self.qkv.bias[2 * inner :]
+        value = value.transpose(0, 1).reshape(batch, count, inner) + self.qkv.bias[2 * inner :]
         mixed: Tensor = self.out(value)
         return mixed
 

@@ -66,6 +66,9 @@ class TransformerConfig:
         return self.length + (self.readout == "cls")
 
 
+INTEGERS = (torch.int32, torch.int64)
+
+
 class Block(nn.Module):
     """x ← x + Attention(LN x), then x ← x + MLP(LN x)."""
 
@@ -250,7 +253,21 @@ class Transformer(nn.Module):
         return tokens.to(self.token.device)
 
     def _check(self, tokens: Tensor) -> None:
-        if tokens.dim() != 2 or not 1 <= tokens.shape[1] <= self.config.length or tokens.is_floating_point():
+        self._check_shape(tokens)
+        # On an accelerator the embedding's own check must do: reading the values would stall it.
+        if tokens.device.type == "cpu" and tokens.numel() > 0 and not torch.compiler.is_compiling():
+            low, high = (int(end) for end in tokens.aminmax())
+            if low < 0 or high >= self.config.vocab_size:
+                raise ValueError(
+                    f"expected tokens from 0 to {self.config.vocab_size - 1}, got values from {low} to {high}"
+                )
+
+    def _check_shape(self, tokens: Tensor) -> None:
+        if (
+            tokens.dim() != 2
+            or not 1 <= tokens.shape[1] <= self.config.length
+            or tokens.dtype not in INTEGERS
+        ):
             raise ValueError(
                 f"expected integer tokens [batch, length ≤ {self.config.length}], got "
                 f"{tokens.dtype} {tuple(tokens.shape)}"

@@ -37,6 +37,15 @@ class Polynomial:
 
     terms: tuple[tuple[tuple[int, ...], float], ...]
 
+    def __post_init__(self) -> None:
+        """Check the monomials (ValueError)."""
+        monomials = [monomial for monomial, _ in self.terms]
+        for monomial in monomials:
+            if list(monomial) != sorted(set(monomial)) or any(i < 0 for i in monomial):
+                raise ValueError(f"expected a monomial as ascending distinct coordinates ≥ 0, got {monomial}")
+        if len(set(monomials)) < len(monomials):
+            raise ValueError(f"expected each monomial once, got {monomials}")
+
     def __call__(self, points: Tensor) -> Tensor:
         """Values ``[...]`` at points ``[..., n]``."""
         value = torch.zeros(points.shape[:-1], dtype=points.dtype, device=points.device)
@@ -105,7 +114,22 @@ class BooleanTask:
         if self.dimension < 1:
             raise ValueError(f"expected dimension ≥ 1, got {self.dimension}")
         check_structure(self.interaction, length=self.dimension + 1)
+        self._check_coordinates()
         self._check_functions()
+
+    def _check_coordinates(self) -> None:
+        named = {"monomials": list(self.monomials)}
+        if isinstance(self.target, Polynomial):
+            named["target"] = [monomial for monomial, _ in self.target.terms]
+        if isinstance(self.seen, AnyIsOne):
+            named["seen"] = [self.seen.coordinates]
+        for name, monomials in named.items():
+            for monomial in monomials:
+                fourier.check_subset(tuple(sorted(monomial)))
+                if any(i >= self.dimension for i in monomial):
+                    raise ValueError(
+                        f"expected coordinates of `{name}` from 0 to {self.dimension - 1}, got {monomial}"
+                    )
 
     def _check_functions(self) -> None:
         targets, seen = self._targets, self._seen
@@ -134,11 +158,12 @@ class BooleanTask:
 
     @cached_property
     def _targets(self) -> Tensor:
-        return self.target(self._points).to(torch.float32)
+        # A copy, as a user's function may write into its argument.
+        return self.target(self._points.clone()).to(torch.float32)
 
     @cached_property
     def _seen(self) -> Tensor:
-        return self.seen(self._points)
+        return self.seen(self._points.clone())
 
     @cached_property
     def target_spectrum(self) -> dict[fourier.Subset, float] | None:
