@@ -9,10 +9,10 @@ STAMP := .venv/.installed
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format reproduce-boolean clean
+.PHONY: help install demo test test-browser check format reproduce-boolean reproduce-persistence clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "Variables: PYTHON=$(PYTHON) (makes .venv), JOBS=$(JOBS) (worker processes)."
 
 install: $(STAMP) ## make .venv with the development extras (PYTHON=python3.12 to choose one)
@@ -36,6 +36,9 @@ demo: $(STAMP) ## the three Boolean tasks in minutes: a table and figures in dem
 test: $(STAMP) ## the whole test suite, in parallel, warnings as errors
 	$(BIN)/python -m pytest -n $(JOBS)
 
+test-browser: $(STAMP) ## the HTML report in a real browser (apt-get install chromium chromium-driver)
+	$(BIN)/python -m pytest -m browser
+
 check: $(STAMP) ## lint, format and strict types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -47,6 +50,9 @@ format: $(STAMP) ## mend what ruff can mend
 
 reproduce-boolean: $(STAMP) ## the published Boolean tables, from nothing or from where they stopped
 	$(BIN)/python -m recipes.boolean --out results/boolean --jobs $(JOBS)
+
+reproduce-persistence: $(STAMP) ## the published persistence experiments, from nothing or from where they stopped
+	$(BIN)/python -m recipes.persistence --out results/persistence --jobs $(JOBS)
 
 clean: ## remove caches, builds and the demo; .venv and results stay
 	rm -rf build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

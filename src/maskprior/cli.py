@@ -144,14 +144,21 @@ class Report:
 
     Attributes:
         folder: where `maskprior run` wrote its records; the report goes to FOLDER/report.
+        html: also write report.html, one page that opens offline, with the persistence of the priors.
     """
 
     folder: Folder
+    html: bool = False
 
     def __call__(self, console: Console) -> None:
         """Write the report and say where."""
         print_summary(read_records(self.folder), console)
-        for path in write_report(self.folder):
+        paths = write_report(self.folder)
+        if self.html:
+            from maskprior.analysis.html import write_html
+
+            paths.append(write_html(self.folder))
+        for path in paths:
             console.print(str(path), highlight=False, soft_wrap=True)
 
 
