@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from maskprior.kernels.dispatch import compute_attention
+from maskprior.kernels.log_sigmoid import log_sigmoid
 from maskprior.kernels.problem import check_bias_dtype, make_problem
 
 ALLOWED_LOGIT = 4.0
@@ -208,7 +209,8 @@ def attention(
         if bias is not None:
             raise ValueError("expected mask_logits or bias, got both")
         check_bias_dtype("mask_logits", mask_logits)
-        bias = logits_to_bias(mask_logits)
+        is_plain = backend == "reference" or mask_logits.dtype != torch.float32
+        bias = logits_to_bias(mask_logits) if is_plain else log_sigmoid(mask_logits)
     problem = make_problem(
         query, key, value, bias=bias, allowed=allowed, is_causal=is_causal, scale=scale, dropout_p=dropout_p
     )

@@ -22,6 +22,7 @@ DTYPES = (torch.float32, torch.bfloat16)
 # struct MaskpriorCall of native_src/interface.h, field by field.
 _CALL = struct.Struct("=8q7q2d 4q4q4q 3q 5q 4qq 4q4q4q4qq")
 _NO_ROWS = (0, 0, 0, 0)
+_LARGE = 1 << 22  # bytes from which fresh memory is worth a hint
 _INFINITE_SCORE, _OUT_OF_MEMORY = 1, 2
 
 
@@ -66,6 +67,7 @@ def lacks(problem: AttentionProblem) -> str:
 def forward(problem: AttentionProblem, level: int = LIBRARY.level) -> tuple[Tensor, Tensor]:
     """Output and the log-sum-exp of the scores ``[B, Hq, Lq]``, by the instruction set ``level``."""
     problem, output, logsumexp = _whole_rows(problem), empty_output(problem), empty_residual(problem)
+    hint_large_pages(output)
     if output.numel() > 0:
         _call("maskprior_forward", problem, level, (*_rows(output), logsumexp.data_ptr()), _NO_GRADIENTS)
     return output, logsumexp
@@ -81,6 +83,7 @@ def backward(
 ) -> Gradients:
     """All gradients in one pass."""
     problem, grads, gradient = _whole_rows(problem), empty_gradients(problem, needs), _whole(gradient)
+    hint_large_pages(*grads)
     if output.numel() == 0:
         return Gradients._make(grad.zero_() for grad in grads)
     stored = (*_rows(output), residual.data_ptr())
@@ -96,6 +99,16 @@ def empty_residual(problem: AttentionProblem) -> Tensor:
 
 
 attention = define_operator("native", forward, backward, empty_residual, "CPU")
+
+
+def hint_large_pages(*tensors: Tensor) -> None:
+    """Ask for large pages under large fresh tensors: small ones cost more to map than to fill."""
+    for tensor in tensors:
+        if tensor.nbytes >= _LARGE and LIBRARY.functions is not None:
+            storage = tensor.untyped_storage()
+            LIBRARY.functions.maskprior_prefer_large_pages(
+                ctypes.c_void_p(storage.data_ptr()), ctypes.c_int64(storage.nbytes())
+            )
 
 
 def _whole(tensor: Tensor) -> Tensor:

@@ -455,6 +455,19 @@ void backward(const MaskpriorCall &call, MaskpriorPair pair, MaskpriorPair next,
     unpack_rows(b.grad_values, call.keys, call.value_width, nullptr, grad_value);
 }
 
+// ------------------------------------------------------------------------------------------- bias from M
+
+// log sigma(m) = min(m, 0) - ln(1 + e^-|m|), and its derivative sigma(-m).
+void log_sigmoid(const float *logits, const float *gradient, float *result, int64_t count) {
+    for (int64_t i = 0; i < count; i += W) {
+        V m = load_first(logits + i, count - i);
+        V e = exponential(m < 0.0f ? m : -m);
+        V y = (m < 0.0f ? m : V{}) - logarithm_of_one_plus(e);
+        if (gradient) y = load_first(gradient + i, count - i) * (m < 0.0f ? broadcast(1.0f) : e) / (e + 1.0f);
+        store_first(result + i, y, count - i);
+    }
+}
+
 // ------------------------------------------------------------------------------------------------ table
 
 template <typename Layout> size_t scratch_of(const MaskpriorCall &call) {
@@ -475,4 +488,5 @@ void any_backward(const MaskpriorCall &call, MaskpriorPair pair, MaskpriorPair n
 
 }  // namespace
 
-extern const MaskpriorKernels MASKPRIOR_TABLE = {scratch_of<Forward>, scratch_of<Backward>, any_forward, any_backward};
+extern const MaskpriorKernels MASKPRIOR_TABLE = {scratch_of<Forward>, scratch_of<Backward>, any_forward, any_backward,
+                                                 log_sigmoid};

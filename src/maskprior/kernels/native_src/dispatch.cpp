@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include <atomic>
 #include <thread>
@@ -19,12 +20,12 @@ namespace {
 
 constexpr int64_t SMALL_BIAS = 1 << 17;  // floats, of all heads together
 
-const MaskpriorKernels &kernels(const MaskpriorCall &call) {
+const MaskpriorKernels &kernels(int64_t level) {
 #if defined(MASKPRIOR_X86)
-    if (call.level == 2) return maskprior_avx512;
-    if (call.level == 1) return maskprior_avx2;
+    if (level == 2) return maskprior_avx512;
+    if (level == 1) return maskprior_avx2;
 #endif
-    (void)call;
+    (void)level;
     return maskprior_portable;
 }
 
@@ -119,7 +120,7 @@ struct Run {
 
 void forward_part(void *context, int64_t part) {
     Run &run = *(Run *)context;
-    const MaskpriorKernels &k = kernels(run.call);
+    const MaskpriorKernels &k = kernels(run.call.level);
     Memory memory(k.forward_scratch(run.call));
     if (!memory.data) return run.status.store(OUT_OF_MEMORY);
     for (int64_t i = run.start(part), end = run.start(part + 1); i < end; ++i)
@@ -129,7 +130,7 @@ void forward_part(void *context, int64_t part) {
 
 void backward_part(void *context, int64_t part) {
     Run &run = *(Run *)context;
-    const MaskpriorKernels &k = kernels(run.call);
+    const MaskpriorKernels &k = kernels(run.call.level);
     Memory memory(k.backward_scratch(run.call));
     if (!memory.data) return run.status.store(OUT_OF_MEMORY);
     for (int64_t i = run.start(part), end = run.start(part + 1); i < end; ++i) {
@@ -149,6 +150,19 @@ void reduce_part(void *context, int64_t part) {
         float *total = run.call.grad_bias + (run.items_first ? 0 : run.offset(run.pair(run.start(other)).head));
         for (int64_t i = from; i < to; ++i) total[i] += mine[i];
     }
+}
+
+// log sigma of the numbers [count * part / parts, count * (part + 1) / parts).
+struct Elementwise {
+    const float *logits, *gradient;
+    float *result;
+    int64_t count, parts, level;
+};
+
+void log_sigmoid_part(void *context, int64_t part) {
+    const Elementwise &e = *(Elementwise *)context;
+    int64_t from = e.count * part / e.parts, to = e.count * (part + 1) / e.parts;
+    kernels(e.level).log_sigmoid(e.logits + from, e.gradient ? e.gradient + from : nullptr, e.result + from, to - from);
 }
 
 }  // namespace
@@ -172,6 +186,27 @@ int maskprior_level() {
 
 // 1 if the threads are those of the OpenMP library that the process has loaded, 0 if new ones are started.
 int maskprior_shares_threads() { return openmp() != nullptr; }
+
+// Ask for large pages where they hold fresh memory: a gradient of N^2 numbers is thousands of small ones, and
+// each costs more than the arithmetic on it. Only a hint.
+void maskprior_prefer_large_pages(void *data, int64_t bytes) {
+#if defined(MADV_HUGEPAGE)
+    const uintptr_t page = 4096, begin = ((uintptr_t)data + page - 1) / page * page;
+    const uintptr_t end = ((uintptr_t)data + (uintptr_t)bytes) / page * page;
+    if (end > begin) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+#else
+    (void)data, (void)bytes;
+#endif
+}
+
+// log sigma(logits), or with a gradient, gradient * sigma(-logits).
+void maskprior_log_sigmoid(const float *logits, const float *gradient, float *result, int64_t count, int64_t threads,
+                           int64_t level) {
+    const int64_t worthwhile = 1 << 14;  // numbers for one more thread
+    int64_t parts = count / worthwhile < threads ? count / worthwhile : threads;
+    Elementwise e = {logits, gradient, result, count, parts > 1 ? parts : 1, level};
+    parallel(e.parts, log_sigmoid_part, &e);
+}
 
 int maskprior_forward(const MaskpriorCall *call) {
     Run run(*call, call->heads);

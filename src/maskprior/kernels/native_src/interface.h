@@ -47,6 +47,8 @@ struct MaskpriorKernels {
     // Backward of one item and key head; adds to (or, if `set`, sets) the bias gradient of its query heads.
     void (*backward)(const MaskpriorCall &, MaskpriorPair pair, MaskpriorPair next, float *grad_bias, bool set,
                      float *scratch);
+    // log sigma of `count` logits; with `gradient`, its gradient times sigma(-logit).
+    void (*log_sigmoid)(const float *logits, const float *gradient, float *result, int64_t count);
 };
 
 extern const MaskpriorKernels maskprior_portable;

@@ -192,6 +192,18 @@ inline V logarithm(V x) {
     return __builtin_convertvector(exponent, V) * 0.69314718056f + (series * u * t + 2.0f * t);
 }
 
+// ln(1 + x) for x in [0, 1], to float precision also near 0: 2 artanh(x / (2 + x)) by its series.
+inline V logarithm_of_one_plus(V x) {
+    V t = x / (x + 2.0f), u = t * t;
+    V series = 0.1333333333f * u + 0.1538461538f;
+    series = series * u + 0.1818181818f;
+    series = series * u + 0.2222222222f;
+    series = series * u + 0.2857142857f;
+    series = series * u + 0.4f;
+    series = series * u + 0.6666666667f;
+    return series * u * t + 2.0f * t;
+}
+
 // One uniform 32-bit number per lane from a row's two keys and the lane's column (the finaliser of MurmurHash3).
 inline U hash(U column, uint32_t first, uint32_t second) {
     U x = column * 0x9e3779b9u + first;
