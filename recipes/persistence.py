@@ -7,6 +7,7 @@ Hardware: one CPU core, about an hour. Parts, each a folder of one record and on
     main        results/persistence             3 tasks × 3 priors × 5 seeds with Adam, the default
     optimizers  results/persistence-optimizers  SGD, AdamW, decay of M, a fast M, frozen M
     wrong       results/persistence-wrong       shuffled partners: the right pattern in the wrong place
+    scale       results/persistence-scale       position embeddings of the usual size
 
 The report of each (``maskprior report FOLDER --html``) has the figures that docs/persistence.md quotes.
 
@@ -45,6 +46,8 @@ COUPLED_DECAY = 1e-3
 """Of all parameters, inside Adam: the setting of Abbe et al. 2023."""
 FAST = 100.0
 """Learning rate of M over that of the weights."""
+USUAL_POSITION_STD = 1.0
+"""The reference architecture's; the preset has 0.02."""
 
 Change = Callable[[RunConfig], TrainingConfig]
 
@@ -114,7 +117,7 @@ def wrong(seeds: int = SEEDS) -> list[RunConfig]:
     """Bits renumbered by reversal. Cyclic3 looks the same in reverse, so it is left out."""
     return [
         replace(config, variant=f"{config.prior.name}-wrong", task=_shuffled(config))
-        for task in ("2parity", "majority3")
+        for task in ("majority3", "2parity")
         for config in make_configs(PRESET, task, PRIORS, range(seeds))
     ]
 
@@ -125,10 +128,24 @@ def _shuffled(config: RunConfig) -> BooleanTask:
     return replace(config.task, interaction=shuffled_partners(config.task.interaction))
 
 
+def scale(seeds: int = SEEDS) -> list[RunConfig]:
+    """Positions of N(0, 1): query-key weights need not be large to tell them apart."""
+    return [
+        replace(
+            config,
+            variant=f"{config.prior.name}-position{USUAL_POSITION_STD:g}",
+            model=replace(config.model, position_std=USUAL_POSITION_STD),
+        )
+        for task in ("majority3", "2parity")
+        for config in make_configs(PRESET, task, PRIORS, range(seeds))
+    ]
+
+
 PARTS: dict[str, Callable[[], list[RunConfig]]] = {
     "main": main_table,
     "optimizers": optimizers,
     "wrong": wrong,
+    "scale": scale,
 }
 
 
@@ -138,7 +155,7 @@ class Reproduce:
 
     Attributes:
         out: folder of the main records; the other parts go beside it, with their name appended.
-        part: "main", "optimizers", "wrong" or "all".
+        part: "main", "optimizers", "wrong", "scale" or "all".
         task: one of the tasks or "all".
         jobs: worker processes.
         device: "auto" or "cpu".

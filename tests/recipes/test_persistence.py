@@ -33,7 +33,7 @@ def test_all_runs_are_different_and_have_the_same_number_of_seeds(part: str) -> 
 
 
 def test_decay_of_the_mask_logits_is_never_an_accident() -> None:
-    for config in [*main_table(1), *optimizers(1), *wrong(1)]:
+    for config in [c for part in PARTS.values() for c in part()]:
         decayed = config.training.mask_weight_decay > 0
         assert decayed == any(word in config.label for word in ("decay", "coupled"))
 
@@ -69,6 +69,7 @@ def test_parts_have_folders_of_their_own() -> None:
         "persistence",
         "persistence-optimizers",
         "persistence-wrong",
+        "persistence-scale",
     ]
 
 
