@@ -169,6 +169,7 @@ def test_an_unknown_device_lists_the_choices() -> None:
 
 
 SWEEP = """
+import signal
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
@@ -176,6 +177,8 @@ from test_sweep import CPU, configs
 from maskprior.experiments.progress import SilentReporter
 from maskprior.experiments.sweep import sweep
 if __name__ == "__main__":
+    # A shell that starts the tests in the background makes its children ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sweep(configs(steps=30, seeds=8), Path({folder!r}), SilentReporter(), jobs={jobs}, device=CPU)
 """
 
