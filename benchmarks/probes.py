@@ -22,7 +22,7 @@ from maskprior.analysis.recorder import DEFAULT_INTERVAL
 from maskprior.experiments.files import write_atomically
 from maskprior.experiments.optimizer import make_optimizer
 from maskprior.experiments.presets import make_configs
-from maskprior.experiments.probes import PROBE_INPUTS, run_recorder
+from maskprior.experiments.probes import EARLY, PROBE_INPUTS, run_recorder
 from maskprior.experiments.provenance import provenance
 from maskprior.experiments.run import build_model
 from maskprior.experiments.seeding import named_generator
@@ -67,7 +67,7 @@ def measure(options: Options) -> dict[str, float]:
                     optimizers[name].zero_grad()
                     if repeat >= WARM_UP:
                         seconds[name].append(time.perf_counter() - started)
-    return _costs(seconds, config.training.steps / (config.training.probes - 1))
+    return _costs(seconds, config.training.steps / (config.training.probes + len(EARLY)))
 
 
 def _costs(seconds: dict[str, list[float]], own_interval: float) -> dict[str, float]:

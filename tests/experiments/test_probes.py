@@ -13,7 +13,7 @@ from maskprior.analysis.recorded_run import RunLabel, retained_curve
 from maskprior.experiments.config import PriorConfig, RunConfig, TrainingConfig
 from maskprior.experiments.files import RecordError
 from maskprior.experiments.presets import fit_model
-from maskprior.experiments.probes import FRAMES, persistence_probe
+from maskprior.experiments.probes import persistence_probe
 from maskprior.experiments.progress import SilentReporter
 from maskprior.experiments.record import read_records
 from maskprior.experiments.run import record_path
@@ -45,12 +45,12 @@ def run_config(prior: str = "mask") -> RunConfig:
 
 
 @pytest.mark.parametrize("prior", ["mask", "qk_svd", "vanilla"])
-def test_a_run_leaves_a_log_at_the_points_of_its_curves(prior: str, tmp_path: Path) -> None:
+def test_a_run_leaves_a_log_at_the_points_of_its_curves_and_early_on(prior: str, tmp_path: Path) -> None:
     config = run_config(prior)
     (record,) = sweep([config], tmp_path, SilentReporter(), device=Device("cpu")).values()
     log = read_log(log_path(record_path(tmp_path, config)))
-    assert log.steps == record.curves["step"]
-    assert sum(bool(probe.frames) for probe in log.probes) == FRAMES + 1  # 0, 4, …, 16 and the last
+    assert log.steps == sorted({*record.curves["step"], 1, 2, 4, 8})
+    assert [probe.step for probe in log.probes if probe.frames] == [0, 4, 8, 12, 16, 20]
     assert list(log.header.tokens) == config.task.token_names()
     assert len(log.header.attention_limit) == 2
     assert (retained_curve(log, "prior") is not None) == (prior == "mask")

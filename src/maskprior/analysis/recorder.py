@@ -34,7 +34,8 @@ class Subject:
             None reads it from the mask priors as they start.
         allowed: hard constraint ``[query, key]`` of the model (True = may attend) or None.
         every: probe each so many steps, or at these numbers of finished steps; the last step always.
-        frame_every: each so many probes comes with pictures of the patterns.
+        frame_every: each so many probes, or those at these steps, come with pictures of the patterns; the
+            last always.
         tokens: one name a token, for pictures.
         weights: W_Q and W_K; None finds them by name.
 
@@ -47,7 +48,7 @@ class Subject:
     structure: Tensor | None = None
     allowed: Tensor | None = None
     every: int | Collection[int] = DEFAULT_INTERVAL
-    frame_every: int = 1
+    frame_every: int | Collection[int] = 1
     tokens: Sequence[str] = ()
     weights: QueryKeyWeights | None = None
 
@@ -61,6 +62,11 @@ class Subject:
     def due(self, step: int) -> bool:
         """Whether there is a probe after so many finished updates."""
         return step % self.every == 0 if isinstance(self.every, int) else step in self.every
+
+    def pictured(self, step: int, probe: int) -> bool:
+        """Whether the probe of that number, at that step, comes with pictures."""
+        chosen = self.frame_every
+        return probe % chosen == 0 if isinstance(chosen, int) else step in chosen
 
     def priors(self) -> list[MaskPrior]:
         """The mask priors of the model, each once."""
@@ -176,7 +182,7 @@ class PersistenceRecorder:
     def _look(self, *, last: bool = False) -> Probe:
         measures: dict[str, Sequence[float]] = {}
         frames: dict[str, Tensor] = {}
-        with_frames = last or self._probes % self._subject.frame_every == 0
+        with_frames = last or self._subject.pictured(self.step, self._probes)
         if self._subject.patterns is not None:
             patterns = self._subject.patterns()
             measures |= _measure("attention", self._targets, patterns)

@@ -20,10 +20,14 @@ from maskprior.tasks.base import Split
 
 PROBE_INPUTS = 32
 FRAMES = 5
+EARLY = (1, 2, 4, 8)
+"""Steps that are probed besides the points of the curves: a query-key prior fades within the first few."""
 
 
 def run_recorder(config: RunConfig, model: Transformer, probe: Split, path: Path) -> PersistenceRecorder:
-    """The recorder of one run: a probe at every point of the curves, on the first inputs of the task's probe.
+    """The recorder of one run: a probe at every point of the curves and at some of the first steps.
+
+    Attention is looked at on the first inputs of the task's probe.
 
     Args:
         config: the run.
@@ -32,14 +36,14 @@ def run_recorder(config: RunConfig, model: Transformer, probe: Split, path: Path
         path: of the run's record; the log goes beside it.
     """
     inputs = probe.inputs[:PROBE_INPUTS]
-    steps = probe_steps(config.training.steps, config.training.probes)
+    points = sorted(probe_steps(config.training.steps, config.training.probes))
     subject = Subject(
         model,
         patterns=lambda: list(model.attention_patterns(inputs.to(model.token.device))),
         structure=config.task.structure(),
         allowed=model.allowed(model.config.attended_length),
-        every=steps,
-        frame_every=max(1, (len(steps) - 1) // (FRAMES - 1)),
+        every={*points, *EARLY},
+        frame_every=set(points[:: max(1, (len(points) - 1) // (FRAMES - 1))]),
         tokens=config.task.token_names(),
     )
     return PersistenceRecorder(subject, log_path(path))
