@@ -46,7 +46,9 @@ def backward(
 ) -> Gradients:
     """Gradients in one pass over the blocks (``output`` is not needed)."""
     call = _Call(problem)
-    grads = Gradients._make(grad.to(call.dtype).zero_() for grad in empty_gradients(problem, needs))
+    grads = Gradients._make(grad.to(call.dtype) for grad in empty_gradients(problem, needs))
+    if gradient.numel() == 0:
+        return Gradients._make(grad.zero_() for grad in grads)
     with torch.autocast("cpu", enabled=False):
         for block in call.blocks():
             weights = call.kept(residual, block)
@@ -171,20 +173,30 @@ def _add_gradients(
     if keep is not None:
         slope.mul_(keep)
     torch._softmax_backward_data(slope, weights, -1, call.dtype, grad_input=slope)
+    items, queries, head = block.items, block.queries, block.head // call.group
     if needs.bias:
-        grads.bias[block.head % grads.bias.shape[0], block.queries].add_(slope.sum(0))
+        shared = grads.bias.shape[0] == 1
+        is_first = items.start == 0 and not (shared and block.head > 0)
+        _add(grads.bias[0 if shared else block.head, queries], slope.sum(0), is_first)
     if not needs.operands:
         return
-    items, head = block.items, block.head // call.group
     dropped = weights if keep is None else weights * keep
-    read = call.scratch("read", *value.shape)
-    grads.value[items, head].add_(torch.bmm(dropped.mT, upstream, out=read))
+    is_first = queries.start == 0 and block.head % call.group == 0
+    read = torch.bmm(dropped.mT, upstream, out=call.scratch("read", *value.shape))
+    _add(grads.value[items, head], read, is_first)
     query, key = call.of_query(problem.query, block), call.of_key(problem.key, block)
-    grads.key[items, head].add_(
-        torch.bmm(slope.mT, query, out=call.scratch("read", *key.shape)), alpha=problem.scale
-    )
-    read = torch.bmm(slope, key, out=call.scratch("read", *query.shape))
-    grads.query[items, block.head, block.queries] = read.mul_(problem.scale)
+    slope.mul_(problem.scale)
+    read = torch.bmm(slope.mT, query, out=call.scratch("read", *key.shape))
+    _add(grads.key[items, head], read, is_first)
+    grads.query[items, block.head, queries] = torch.bmm(slope, key, out=call.scratch("read", *query.shape))
+
+
+def _add(total: Tensor, part: Tensor, is_first: bool) -> None:
+    """Add in place, or set what nothing was added to yet."""
+    if is_first:
+        total.copy_(part)
+    else:
+        total.add_(part)
 
 
 attention = define_operator("aten", forward, backward, empty_residual, "CPU")
