@@ -191,9 +191,9 @@ def peak_mib(problem: Problem, method: Method, device: str) -> float:
     """Peak memory of one forward and backward above what was held before."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+        held = torch.cuda.memory_allocated()
         problem.backward(problem.forward(method), method)
-        return (torch.cuda.max_memory_allocated() - before) / 2**20
+        return (torch.cuda.max_memory_allocated() - held) / 2**20
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak of the resident set
     before = resident_mib("VmRSS")
@@ -223,25 +223,16 @@ def measure(shape: tuple[int, int, int, int], options: Options, rate: float) -> 
     methods = {name: METHODS[name] for name in (WITHOUT_MASK, *(n for n in names if n != WITHOUT_MASK))}
     problem = make_problem(shape, options)
     check(problem, methods)
-    del_me = torch.zeros(1 << 24)  # raises the allocator's threshold, so that it keeps freed memory
-    del del_me
+    torch.zeros(1 << 24)  # freed at once: raises the allocator's threshold, so that it keeps freed memory
     times = time_methods(problem, methods, options)
     peaks = {name: peak_mib(problem, method, options.device) for name, method in methods.items()}
     base, base_peak = times[WITHOUT_MASK][1], peaks[WITHOUT_MASK]
     hardware = provenance(options.device)["hardware"]
     return [
         Row(
-            shape,
-            options.threads,
-            options.dtype,
-            name,
-            round(times[name][0], 4),
-            round(times[name][1], 4),
-            round(times[name][1] / base, 4),
-            round(peaks[name] - base_peak, 2),
-            options.clock,
-            round(rate, 1),
-            hardware,
+            *(shape, options.threads, options.dtype, name),
+            *(round(times[name][0], 4), round(times[name][1], 4), round(times[name][1] / base, 4)),
+            *(round(peaks[name] - base_peak, 2), options.clock, round(rate, 1), hardware),
         )
         for name in methods
     ]
