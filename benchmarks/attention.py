@@ -228,14 +228,13 @@ def measure(shape: tuple[int, int, int, int], options: Options, rate: float) -> 
     peaks = {name: peak_mib(problem, method, options.device) for name, method in methods.items()}
     base, base_peak = times[WITHOUT_MASK][1], peaks[WITHOUT_MASK]
     hardware = provenance(options.device)["hardware"]
-    return [
-        Row(
-            *(shape, options.threads, options.dtype, name),
-            *(round(times[name][0], 4), round(times[name][1], 4), round(times[name][1] / base, 4)),
-            *(round(peaks[name] - base_peak, 2), options.clock, round(rate, 1), hardware),
-        )
-        for name in methods
-    ]
+    rows = []
+    for name, (forward, total) in times.items():
+        timing = round(forward, 4), round(total, 4), round(total / base, 4)
+        memory = round(peaks[name] - base_peak, 2)
+        about = options.clock, round(rate, 1), hardware
+        rows.append(Row(shape, options.threads, options.dtype, name, *timing, memory, *about))
+    return rows
 
 
 def print_rows(rows: list[Row]) -> None:
