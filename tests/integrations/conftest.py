@@ -15,10 +15,6 @@ from torch.utils.checkpoint import checkpoint
 
 from maskprior import models, structures
 
-CHECKS = (
-    *("attach", "effect", "equation", "disable", "detach", "copy", "save", "load"),
-    *("compile", "bf16", "checkpointing", "padding"),
-)
 IMAGE = "images are not padded"
 
 

@@ -83,6 +83,13 @@ def test_relative_keeps_a_toeplitz_table_toeplitz() -> None:
     assert torch.equal(longer[~near & (longer > 0)].unique(), short[N - 1, 0].reshape(1))
 
 
+def test_positions_beyond_the_structure_need_relative() -> None:
+    query, key = torch.tensor([[0, N]]), torch.tensor([[1, 2]])
+    with pytest.raises(ValueError, match="expected positions below 7 with lengths='slice', got 7; make the"):
+        Lengths("slice").at(table(), query, key)
+    assert Lengths("relative").at(table(), query, key).shape == (3, 1, 2)
+
+
 def test_relative_passes_gradients_to_every_entry() -> None:
     values = table().requires_grad_()
     assert torch.autograd.gradcheck(lambda m: Lengths("relative").fit(m, 9, 9), values)

@@ -99,10 +99,19 @@ class Lengths:
 
         Returns:
             ``[*heads, *broadcast shape]``.
+
+        Raises:
+            ValueError: a position beyond N (not looked at while compiling, where reading it would stall).
         """
-        if self.rule != "relative":
-            return table[..., query, key]
         last = table.shape[-1] - 1
+        if self.rule != "relative":
+            compiling = torch.compiler.is_compiling()
+            if not compiling and (highest := int(torch.maximum(query, key).max())) > last:
+                raise ValueError(
+                    f"expected positions below {last + 1} with lengths={self.rule!r}, got {highest}; make "
+                    "the structure longer, or use lengths='relative' if it depends on the distance alone"
+                )
+            return table[..., query, key]
         inside = table[..., query.clamp(max=last), key.clamp(max=last)]
         beyond = _diagonal_means(table)[..., (key - query).clamp(-last, last) + last]
         return torch.where((query <= last) & (key <= last), inside, beyond)

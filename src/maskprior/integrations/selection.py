@@ -55,8 +55,8 @@ def select(model: nn.Module, layers: Layers | None) -> list[Found]:
     Args:
         model: the host.
         layers: None takes every self-attention. Else numbers (counting self-attention from 0, negative ones
-            from the end) and names, which may be patterns such as ``"blocks.*.attn"``; names also reach
-            cross-attention.
+            from the end) and names, which may be patterns such as ``"blocks.*.attn"``; a name that matches
+            no self-attention may mean cross-attention.
 
     Raises:
         ValueError: nothing matched, an entry of ``layers`` matched nothing, or a module cannot have a prior.
@@ -86,7 +86,8 @@ def _matches(
     if isinstance(entry, int):
         matched = [own[entry]] if -len(own) <= entry < len(own) else []
     else:
-        matched = [each for each in found if fnmatchcase(each.name, entry)]
+        every = [each for each in found if fnmatchcase(each.name, entry)]
+        matched = [each for each in own if fnmatchcase(each.name, entry)] or every
     if not matched:
         raise ValueError(f"expected every entry of layers to match, {entry!r} does not; {seen(model)}")
     return matched

@@ -77,7 +77,10 @@ class Site:
                 "'relative' with left padding or a static cache, got "
                 f"{list(table.shape[-2:])} and {self.lengths.rule!r}"
             )
-        return self.lengths.at(table, query, key).transpose(0, 1)
+        try:
+            return self.lengths.at(table, query, key).transpose(0, 1)
+        except ValueError as error:
+            raise ValueError(f"attention module {self.name!r}: {error}") from None
 
     def _bias_of_relations(self, index: Tensor | None, queries: int, keys: int) -> Tensor:
         if index is None:
@@ -140,6 +143,8 @@ def attend(
         if allowed is not None:
             allowed = allowed.expand(batch, heads, queries, keys).reshape(1, -1, queries, keys)
         query, key, value = (tensor.flatten(0, 1)[None] for tensor in (query, key, value))
+    # An exported graph has to consist of operators that others know.
+    backend = "reference" if torch.compiler.is_exporting() else "auto"
     weights: Tensor | None = None
     if need_weights:
         output, weights = functional.attention(
@@ -152,6 +157,7 @@ def attend(
             scale=scale,
             dropout_p=dropout_p,
             need_weights=True,
+            backend=backend,
         )
     else:
         output = functional.attention(
@@ -163,6 +169,7 @@ def attend(
             is_causal=is_causal,
             scale=scale,
             dropout_p=dropout_p,
+            backend=backend,
         )
     if per_item:
         output = output.view(batch, heads, *output.shape[2:])
