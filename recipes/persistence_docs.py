@@ -81,7 +81,7 @@ def kept_table(records: Records) -> TextTable:
         )
     header = (
         *("task", "prior", "accuracy on unseen (%)", "structure at the start (%)", "prior kept (%)"),
-        *("attention kept (%)", "half gone at step", "attention on suppressed pairs (%)"),
+        *("attention kept (%)", "half gone by step", "attention on suppressed pairs (%)"),
     )
     return TextTable(header, tuple(lines), labels=2)
 

@@ -79,7 +79,7 @@ def test_summaries_and_their_table() -> None:
     assert list(fading.half_life) == pytest.approx([10 * 0.5 / 0.75, 10 + 10 * 0.25 / 0.45])
     rows = persistence_table([found, fading, summarise_logs("vanilla", VANILLA)]).rows
     assert rows[0] == ("mask", "2", "90", "96.0 (95.0)", "90.0 (80.0)", "never", "14.0 → 17.6")
-    assert rows[1][3:6] == ("–", "20.0 (10.0)", "11")
+    assert rows[1][3:6] == ("–", "20.0 (10.0)", "12")
     assert rows[2][3:6] == ("–", "–", "–")
 
 
@@ -88,7 +88,7 @@ def test_the_verdict_says_what_was_lost_and_what_was_kept() -> None:
     assert sentences == [
         "mask: the prior’s own pattern kept 96 % (worst of 2 seeds: 95 %), the attention that the model "
         "really had 90 %, of its structure after 20 steps.",
-        "qk_svd lost 80 % of its structure by step 20; half was gone at step 11.",
+        "qk_svd lost 80 % of its structure by step 20; half was gone by step 12.",
         "Every mask prior kept at least 90 % of its structure with every seed.",
         "No query-key prior kept 90 % of its structure with any seed.",
     ]

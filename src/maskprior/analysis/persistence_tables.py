@@ -141,7 +141,7 @@ def persistence_table(found: Sequence[Persistence]) -> TextTable:
     """One row a variant: mean over seeds, and the worst seed in brackets."""
     header = (
         *("variant", "seeds", "structure at the start (%)", "prior kept (%)", "attention kept (%)"),
-        *("half gone at step", "attention on suppressed pairs (%)"),
+        *("half gone by step", "attention on suppressed pairs (%)"),
     )
     return TextTable(header, tuple(_row(one) for one in found), labels=1)
 
@@ -165,13 +165,13 @@ def with_worst(shares: Sequence[float]) -> str:
 
 
 def describe_half_life(one: Persistence) -> str:
-    """Mean step; how many seeds if not all got there."""
+    """Mean step, rounded up; how many seeds if not all got there."""
     reached = [step for step in one.half_life if step is not None]
     if not one.half_life:
         return MISSING
     if not reached:
         return "never"
-    mean = f"{statistics.fmean(reached):.0f}"
+    mean = f"{math.ceil(statistics.fmean(reached))}"
     return mean if len(reached) == len(one.half_life) else f"{mean} ({len(reached)} of {len(one.half_life)})"
 
 
@@ -194,7 +194,7 @@ def _sentence(one: Persistence) -> str:
         return f"{one.variant} kept {_percent(kept)}{worst} of its structure after {one.last_step:.0f} steps."
     lost = "all of its structure and more" if kept < 0 else f"{_percent(1 - kept)} of its structure"
     half = describe_half_life(one)
-    when = "" if half in ("never", MISSING) else f"; half was gone at step {half}"
+    when = "" if half in ("never", MISSING) else f"; half was gone by step {half}"
     return f"{one.variant} lost {lost} by step {one.last_step:.0f}{when}."
 
 
