@@ -124,7 +124,7 @@ def test_the_page_has_all_that_it_promises(folder: Path) -> None:
     found = check(page)
     for words in (
         "5 runs of 2 tasks",
-        "mask: the prior’s own pattern kept 100 %",
+        "mask kept 100 % of its structure in the prior’s own pattern",
         "Final metrics",
         "loss, unseen",
         "kept by the prior’s own pattern",

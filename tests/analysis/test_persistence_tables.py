@@ -86,8 +86,8 @@ def test_summaries_and_their_table() -> None:
 def test_the_verdict_says_what_was_lost_and_what_was_kept() -> None:
     sentences = verdict([summarise_logs("mask", MASK), summarise_logs("qk_svd", FADING)])
     assert sentences == [
-        "mask: the prior’s own pattern kept 96 % (worst of 2 seeds: 95 %), the attention that the model "
-        "really had 90 %, of its structure after 20 steps.",
+        "mask kept 96 % of its structure in the prior’s own pattern (worst of 2 seeds: 95 %) and 90 % in the "
+        "attention that the model really had, after 20 steps.",
         "qk_svd lost 80 % of its structure by step 20; half was gone by step 12.",
         "Every mask prior kept at least 90 % of its structure with every seed.",
         "No query-key prior kept 90 % of its structure with any seed.",

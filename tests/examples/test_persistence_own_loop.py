@@ -16,7 +16,7 @@ def test_it_makes_a_page(tmp_path: Path) -> None:
     spec.loader.exec_module(module)
     page = module.main(tmp_path, steps=60)
     words = page.read_text()
-    assert "the prior’s own pattern kept" in words
+    assert "of its structure in the prior’s own pattern" in words
     assert "Attention over time" in words
     (record,) = read_records(tmp_path).values()
     assert record.metrics["prior_retained"] > 0.9

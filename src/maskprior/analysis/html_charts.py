@@ -94,13 +94,9 @@ def _range(values: Sequence[float], axis: Axis) -> tuple[float, float]:
     low, high = min(values), max(values)
     if axis.bounds is not None:
         low, high = min(low, axis.bounds[0]), max(high, axis.bounds[1])
-    if axis.log:
-        return (low, high) if high > low else (low / 2, high * 2)
-    ticks = nice_ticks(low, high)
-    step = ticks[1] - ticks[0]
-    # A value just beyond a tick is drawn at the edge rather than given a whole step of its own.
-    low, high = math.floor(low / step + 0.05) * step, math.ceil(high / step - 0.05) * step
-    return (low, high) if high > low else (low - step, high + step)
+    if high > low:
+        return low, high
+    return (low / 2, high * 2) if axis.log else (low - 0.5, high + 0.5)
 
 
 def _position(value: float, axis: Axis) -> float:
@@ -120,7 +116,7 @@ def nice_ticks(low: float, high: float) -> list[float]:
 
 def _ticks(low: float, high: float, axis: Axis) -> list[float]:
     if not axis.log:
-        return [tick for tick in nice_ticks(low, high) if tick <= high + 1e-12]
+        return [tick for tick in nice_ticks(low, high) if tick <= high + 1e-9 * (high - low)]
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     stride = max(1, math.ceil((last - first + 1) / (TICKS + 1)))
     powers = [10.0**power for power in range(first, last + 1, stride)]

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from maskprior.analysis.formatting import MISSING, TextTable
+from maskprior.analysis.formatting import MISSING, TextTable, format_percent
 from maskprior.analysis.persistence import time_until
 from maskprior.analysis.persistence_log import Log, log_path, read_log
 from maskprior.analysis.recorded_run import mean_curve, retained_curve
@@ -185,10 +185,15 @@ def _sentence(one: Persistence) -> str:
         return f"{one.variant} began with next to no structure, so there was nothing to lose."
     worst = f" (worst of {one.seeds} seeds: {_percent(min(one.judged))})" if one.seeds > 1 else ""
     if one.has_prior_pattern:
-        text = f"{one.variant}: the prior’s own pattern kept {_percent(statistics.fmean(one.prior))}{worst}"
+        text = (
+            f"{one.variant} kept {_percent(statistics.fmean(one.prior))} of its structure in the prior’s own "
+        )
+        text += f"pattern{worst}"
         if one.attention:
-            text += f", the attention that the model really had {_percent(statistics.fmean(one.attention))}"
-        return f"{text}, of its structure after {one.last_step:.0f} steps."
+            text += (
+                f" and {_percent(statistics.fmean(one.attention))} in the attention that the model really had"
+            )
+        return f"{text}, after {one.last_step:.0f} steps."
     kept = statistics.fmean(one.attention)
     if kept >= KEPT:
         return f"{one.variant} kept {_percent(kept)}{worst} of its structure after {one.last_step:.0f} steps."
@@ -218,4 +223,5 @@ def _conclusion(found: Sequence[Persistence]) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share < 0.995 or share >= 1 else f"{100 * share:.1f} %"
+    """``97 %``; near all of it as many decimals as it takes not to say 100."""
+    return f"{format_percent(share) if 0.995 <= share < 1 else f'{100 * share:.0f}'} %"
