@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from maskprior.analysis import html
 from maskprior.analysis.formatting import TextTable
 from maskprior.analysis.html import write_html
 from maskprior.analysis.html_charts import Axis, Line, line_chart, nice_ticks, tick_label
 from maskprior.analysis.html_elements import VOID, element, table
-from maskprior.analysis.html_patterns import FRAMES, pattern_browser, sigma_pairs, spread_evenly
+from maskprior.analysis.html_patterns import pattern_browser, sigma_pairs, spread_evenly
 from maskprior.analysis.html_sections import degree_of, degree_weights
 from maskprior.analysis.persistence_log import Header, Log, LogWriter, Probe, log_path
 from maskprior.analysis.persistence_tables import Band
@@ -139,6 +140,19 @@ def test_the_page_has_all_that_it_promises(folder: Path) -> None:
     assert found.tags.count("canvas") == 2 * (1 + 2 + 4)
 
 
+def test_a_page_that_would_be_too_large_has_fewer_pictures(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = write_html(folder).stat().st_size
+    monkeypatch.setattr(html, "LARGEST_PAGE", size)
+    smaller = write_html(folder)
+    assert smaller.stat().st_size < size
+    assert "canvas" in check(smaller.read_text()).tags
+    monkeypatch.setattr(html, "LARGEST_PAGE", 1000)
+    with pytest.raises(ValueError, match="less than 1000 bytes"):
+        write_html(folder)
+
+
 def test_records_without_logs_still_make_a_page(tmp_path: Path) -> None:
     write_run(tmp_path, RunLabel(task="parity"), log=False)
     page = write_html(tmp_path).read_text()
@@ -157,7 +171,7 @@ def test_what_comes_from_outside_is_escaped() -> None:
 
 
 def test_frames_are_embedded_as_bytes_of_roots() -> None:
-    shown = pattern_browser({"mask": {5: Log(HEADER, PROBES)}}, "p")
+    shown = pattern_browser({"mask": {5: Log(HEADER, PROBES)}}, "p", 7)
     check(shown)
     assert "mask, seed 5" in shown
     assert "&lt;b&gt;" in shown
@@ -170,16 +184,16 @@ def test_frames_are_embedded_as_bytes_of_roots() -> None:
 
 def test_without_frames_there_are_no_pictures() -> None:
     bare = Log(HEADER, [Probe(0, {})])
-    assert pattern_browser({"mask": {0: bare}}, "p") == ""
+    assert pattern_browser({"mask": {0: bare}}, "p", 7) == ""
     assert sigma_pairs({"mask": {0: bare}}) == ""
 
 
-@pytest.mark.parametrize("count", [1, 2, FRAMES, FRAMES + 1, 1000])
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 1000])
 def test_a_long_training_is_thinned_out_evenly(count: int) -> None:
-    chosen = spread_evenly(count, FRAMES)
+    chosen = spread_evenly(count, 7)
     assert chosen[0] == 0
     assert chosen[-1] == count - 1
-    assert len(chosen) == min(count, FRAMES)
+    assert len(chosen) == min(count, 7)
     gaps = [b - a for a, b in pairwise(chosen)]
     assert not gaps or max(gaps) - min(gaps) <= 1
 

@@ -24,23 +24,33 @@ from maskprior.analysis.tables import Panel, headline_metrics, make_panels, summ
 from maskprior.experiments.files import write_atomically
 from maskprior.experiments.record import read_records
 
+LARGEST_PAGE = 5_000_000
+FRAMES = (7, 3, 2, 0)
+"""Moments of training at which attention is pictured: the first of these with which the page fits."""
+
 
 def write_html(folder: Path) -> Path:
-    """Write ``report/report.html`` in a folder of records; the same bytes each time.
+    """Write ``report/report.html`` in a folder of records; the same bytes each time, less than 5 MB.
 
     Raises:
         RecordError: the folder has no records, or one of them or a log is corrupt.
-        ValueError: runs that may not be averaged have the same variant.
+        ValueError: runs that may not be averaged have the same variant, or there are too many for one page.
         OSError: the file cannot be written.
     """
     panels = make_panels(read_records(folder))
+    pages = (make_page(folder.resolve().name, panels, frames).encode() for frames in FRAMES)
+    page = next((page for page in pages if len(page) < LARGEST_PAGE), None)
+    if page is None:
+        raise ValueError(
+            f"expected records whose page has less than {LARGEST_PAGE} bytes; report fewer at once"
+        )
     path = folder / "report" / "report.html"
-    write_atomically(path, make_page(folder.resolve().name, panels).encode())
+    write_atomically(path, page)
     return path
 
 
-def make_page(name: str, panels: Sequence[Panel]) -> str:
-    """The whole document.
+def make_page(name: str, panels: Sequence[Panel], frames: int = FRAMES[0]) -> str:
+    """The whole document, with pictures of attention at so many moments of training.
 
     Raises:
         RecordError: a log is corrupt.
@@ -53,7 +63,7 @@ def make_page(name: str, panels: Sequence[Panel]) -> str:
         element("h1", text(f"Report of {name}")),
         element("p", text(count), class_="lead"),
         element("nav", bullets(links), aria_label="tasks") if len(panels) > 1 else "",
-        *map(_section, panels),
+        *(_section(panel, frames) for panel in panels),
         element("h2", "Where the numbers come from"),
         element("div", bullets(map(_origin, filter(None, describe_origins(panels)))), class_="provenance"),
     )
@@ -82,7 +92,7 @@ def _origin(line: str) -> str:
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", text(line.removeprefix("- ")))
 
 
-def _section(panel: Panel) -> str:
+def _section(panel: Panel, frames: int) -> str:
     looks, logs = variant_looks(panel), panel_logs(panel)
     metrics = headline_metrics(panel.records())
     headline = summary_table(summarise(panel, metrics), metrics, several_panels=False)
@@ -92,7 +102,7 @@ def _section(panel: Panel) -> str:
         table(headline, "Final metrics: mean ± standard deviation over seeds."),
         learning_section(panel, looks),
         persistence_section(logs, looks),
-        patterns_section(logs, _identity(panel)),
+        patterns_section(logs, _identity(panel), frames) if frames else "",
         degrees_section(panel),
         table(coefficients, "Fourier coefficients that tell the target from its shortcut (the MDI).")
         if coefficients

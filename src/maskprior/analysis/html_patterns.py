@@ -11,7 +11,6 @@ from maskprior.analysis.html_elements import element, text
 from maskprior.analysis.persistence_log import Log
 from maskprior.analysis.persistence_tables import Logs
 
-FRAMES = 7
 PICTURED_LAYERS = 12
 
 
@@ -22,7 +21,7 @@ def spread_evenly(count: int, limit: int) -> list[int]:
     return [round(index * (count - 1) / (limit - 1)) for index in range(limit)]
 
 
-def pattern_browser(variants: Mapping[str, Logs], identity: str) -> str:
+def pattern_browser(variants: Mapping[str, Logs], identity: str, moments: int) -> str:
     """A slider over training steps, and one row of pictures a variant: attention of each layer.
 
     Of each variant the lowest seed is shown. "" where no log has frames.
@@ -36,7 +35,7 @@ def pattern_browser(variants: Mapping[str, Logs], identity: str) -> str:
             for probe in logs[seed].probes
             if "attention" in probe.frames
         ]
-        frames = [frames[index] for index in spread_evenly(len(frames), FRAMES)]
+        frames = [frames[index] for index in spread_evenly(len(frames), moments)]
         if frames:
             longest = max(longest, len(frames))
             rows.append(_row(f"{variant}, seed {seed}", frames, logs[seed]))

@@ -127,9 +127,9 @@ def persistence_section(logs: Mapping[str, Logs], looks: Mapping[str, Look]) -> 
     )
 
 
-def patterns_section(logs: Mapping[str, Logs], identity: str) -> str:
-    """Attention over time, and σ(M) before and after; "" without frames."""
-    attention, sigma = pattern_browser(logs, identity), sigma_pairs(logs)
+def patterns_section(logs: Mapping[str, Logs], identity: str, moments: int) -> str:
+    """Attention at so many moments of training, and σ(M) before and after; "" without frames."""
+    attention, sigma = pattern_browser(logs, identity, moments), sigma_pairs(logs)
     parts = []
     if attention:
         parts += [element("h3", "Attention over time"), paragraph(PATTERN_WORDS), attention]
