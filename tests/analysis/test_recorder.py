@@ -1,5 +1,6 @@
 """The recorder sees what is there, at the right moment, and leaves training as it was."""
 
+import gc
 import math
 from collections.abc import Collection
 from pathlib import Path
@@ -284,3 +285,17 @@ def test_intervals_are_positive(name: str) -> None:
 def test_head_means_bring_other_sizes_to_the_first() -> None:
     means = head_means([torch.eye(2).repeat(3, 1, 1), torch.ones(4, 4)])
     assert torch.equal(means, torch.stack([torch.eye(2), torch.ones(2, 2)]))
+
+
+def test_memory_does_not_grow_with_the_number_of_probes(tmp_path: Path) -> None:
+    """As many tensors are alive after 40 probes as after 4."""
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    subject = Subject(model, patterns_of(model, lambda: model(inputs())), every=1)
+    counts = []
+    with PersistenceRecorder(subject, tmp_path / "x.jsonl").watching(optimizer):
+        for steps in (4, 36):
+            train(model, optimizer, steps)
+            gc.collect()
+            counts.append(sum(issubclass(type(item), Tensor) for item in gc.get_objects()))
+    assert counts[0] == counts[1]
