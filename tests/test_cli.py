@@ -76,7 +76,15 @@ def test_show_draws_in_the_terminal_and_as_a_picture(
     assert (tmp_path / "2parity-structure.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("command", ["list", "show", "run", "report"])
+def test_doctor_names_the_backend_and_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    subjects = {" ".join(line[4:].split("  ")[0].split()) for line in lines}
+    assert {"maskprior", "torch", "cuda", "native attention", "cpu float32", "triton"} <= subjects
+    assert all(line.startswith(("ok  ", "--  ")) for line in lines)
+
+
+@pytest.mark.parametrize("command", ["list", "show", "run", "report", "doctor"])
 def test_help_is_a_page(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main([command, "--help"])

@@ -1,4 +1,4 @@
-"""The command line: list, show, run and report."""
+"""The command line: list, show, run, report and doctor."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -162,7 +162,28 @@ class Report:
             console.print(str(path), highlight=False, soft_wrap=True)
 
 
-COMMANDS: dict[str, Callable[..., Command]] = {"list": List, "show": Show, "run": Run, "report": Report}
+@dataclass(frozen=True)
+class Doctor:
+    """Say which attention this installation uses and why, and what is missing.
+
+    Each backend is tried on a small problem against the equation in float64. A line starts with "ok" or,
+    where something is missing, with "--"; optional packages may be missing.
+    """
+
+    def __call__(self, console: Console) -> None:
+        """Print the facts, a line each."""
+        from maskprior.doctor import examine, print_report
+
+        print_report(examine(), console.file)
+
+
+COMMANDS: dict[str, Callable[..., Command]] = {
+    "list": List,
+    "show": Show,
+    "run": Run,
+    "report": Report,
+    "doctor": Doctor,
+}
 
 
 def first_line(documented: Callable[..., object]) -> str:
