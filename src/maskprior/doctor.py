@@ -4,7 +4,7 @@ import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import TextIO
+from typing import IO
 
 import torch
 
@@ -35,7 +35,7 @@ def examine() -> list[Fact]:
     return [*_versions(), _native_library(), *_backends(), *_optional_packages()]
 
 
-def print_report(facts: list[Fact], stream: TextIO) -> None:
+def print_report(facts: list[Fact], stream: IO[str]) -> None:
     """One line for each fact: ok or --, the subject, what was found."""
     width = max(len(fact.subject) for fact in facts)
     for fact in facts:
