@@ -27,6 +27,7 @@ def panel_of(make_record: MakeRecord, *names: str) -> Panel:
             ["seen", "unseen"],
         ),
         (("loss_train",), ["loss"], ["train"]),
+        (("top1_test", "perplexity_validation"), ["perplexity", "top1"], ["validation", "test"]),
         (
             ("sequence_accuracy_test", "loss_test", "accuracy_train", "loss_zero"),
             ["loss", "accuracy", "sequence_accuracy"],

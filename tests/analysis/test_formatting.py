@@ -19,6 +19,7 @@ from maskprior.analysis.formatting import (
     format_statistics,
     metric_label,
     runs_table,
+    summary_caption,
     summary_table,
     to_latex,
     to_markdown,
@@ -81,6 +82,9 @@ def test_statistics_show_what_there_is() -> None:
         ("accuracy_unseen", "accuracy unseen (%)"),
         ("mdi_distance", "MDI distance"),
         ("coefficients.x0*x1", "coefficients.x0·x1"),
+        ("top1", "top-1 (%)"),
+        ("stop1", "stop1"),
+        ("test_perplexity", "test perplexity"),
     ],
 )
 def test_labels(metric: str, label: str) -> None:
@@ -121,6 +125,20 @@ def test_brief_table_by_hand(records: dict[Path, RunRecord]) -> None:
     table = brief_table(summarise(panel, ["accuracy", "loss"]), ["accuracy", "loss"])
     assert table.header == ("variant", "seeds", "accuracy (%)", "min", "loss", "s/run")
     assert table.rows[0] == ("vanilla", "2", "62.50", "50.00", "0.3750", "1.5")
+
+
+def test_the_worst_seed_is_the_highest_where_lower_is_better(make_record: MakeRecord) -> None:
+    records = {
+        Path(f"{seed}.json"): make_record(seed=seed, metrics={"test_perplexity": value})
+        for seed, value in enumerate((17.0, 23.0))
+    }
+    (panel,) = make_panels(records)
+    table = brief_table(summarise(panel, ["test_perplexity"]), ["test_perplexity"])
+    assert table.header == ("variant", "seeds", "test perplexity", "max", "s/run")
+    assert table.rows == (("mask", "2", "20.00", "23.00", "2.0"),)
+    assert summary_caption(["test_perplexity"]).endswith("Lower test perplexity is better.")
+    assert "better" not in summary_caption(["top1", "loss"])
+    assert "better" not in summary_caption([])
 
 
 def test_runs_table_links_every_record(records: dict[Path, RunRecord]) -> None:

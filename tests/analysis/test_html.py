@@ -233,6 +233,7 @@ def test_charts_of_any_values_stay_inside(axis: Axis, values: tuple[float, ...])
 
 def test_a_chart_of_nothing_is_nothing() -> None:
     assert line_chart("t", [], Axis()) == ""
+    assert line_chart("t", [], Axis(), marks=[0.9]) == ""
     zero = Band([0.0], [0.0], [0.0], [0.0])
     assert line_chart("t", [Line("mask", zero, "#000000")], Axis(log=True)) == ""
 

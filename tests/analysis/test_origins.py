@@ -58,6 +58,8 @@ def test_the_command_is_given_only_where_it_does_these_runs(make_record: MakeRec
     assert run_command(panels_of(*both[:3])[0]) is None  # vanilla has but one seed
     assert run_command(panels_of(make_record(variant="mask-frozen"))[0]) is None
     assert run_command(panels_of(make_record(seed=1))[0]) is None
+    assert run_command(panels_of(make_record(preset="own"))[0]) is None
+    assert run_command(panels_of(make_record(task="parity"))[0]) is None
 
 
 def test_the_command_names_the_dimension(make_record: MakeRecord) -> None:

@@ -151,6 +151,8 @@ def test_nested_metrics_are_flattened_and_words_left_out(make_record: MakeRecord
     [
         ({"loss_unseen": 1, "loss": 1, "accuracy": 1, "odd": 1}, ["accuracy", "loss", "loss_unseen"]),
         ({"token_accuracy": 1, "sequence_accuracy": 1}, ["sequence_accuracy", "token_accuracy"]),
+        ({"loss": 1, "top5": 1, "top1": 1}, ["top1", "top5", "loss"]),
+        ({"test_loss": 1, "test_perplexity": 9, "tokens": 5}, ["test_perplexity", "test_loss"]),
         ({"zeta": 1, "alpha": 2, "nested": {"x": 1}}, ["alpha", "zeta"]),
         ({"accuracy": 1, "mdi_distance": None}, ["accuracy"]),
         ({"note": "none"}, []),

@@ -8,9 +8,9 @@ from collections.abc import Collection
 from maskprior.analysis.tables import Panel
 from maskprior.experiments.record import RunRecord
 
-QUANTITIES = ("loss", "accuracy")
-PARTS = ("seen", "unseen", "train", "test")
-_MEASURED = re.compile(r"(\w*(?:loss|accuracy))_([a-zA-Z0-9]+)")
+QUANTITIES = ("loss", "perplexity", "accuracy")
+PARTS = ("seen", "unseen", "train", "validation", "test")
+_MEASURED = re.compile(r"(\w*(?:loss|accuracy|perplexity)|top\d+)_([a-zA-Z0-9]+)")
 
 Points = tuple[list[float], list[float]]
 
@@ -18,7 +18,7 @@ Points = tuple[list[float], list[float]]
 def measured_parts(panel: Panel) -> tuple[list[str], list[str]]:
     """Quantities and parts of the data of all curves named like ``loss_unseen``, each once.
 
-    Loss and accuracy come first, then other quantities by name; likewise seen, unseen, train, test, others.
+    Loss, perplexity and accuracy come first, then other quantities by name; likewise the known parts.
     A quantity need not be there for every part. The batches' own "train" is left out beside "seen".
     """
     names = {name for record in panel.records() for name in record.curves}

@@ -29,8 +29,13 @@ class TextTable:
 
 
 def is_share(metric: str) -> bool:
-    """Whether a metric lies in [0, 1] and is shown in percent."""
-    return "accuracy" in metric
+    """Whether a metric lies in [0, 1] and is shown in percent: accuracies and ``top1``."""
+    return re.search(r"accuracy|(?<![a-z])top\d", metric) is not None
+
+
+def is_lower_better(metric: str) -> bool:
+    """Whether a smaller value is a better one: losses and perplexities."""
+    return re.search(r"loss|perplexity", metric) is not None
 
 
 def format_percent(share: float) -> str:
@@ -75,7 +80,16 @@ def metric_format(metric: str) -> Callable[[float], str]:
 def metric_label(metric: str) -> str:
     """``accuracy_unseen`` → ``accuracy unseen (%)``."""
     words = metric.replace("mdi", "MDI").replace("_", " ").replace("*", "·")
+    words = re.sub(r"(?<![a-z])top(\d)", r"top-\1", words)
     return f"{words} (%)" if is_share(metric) else words
+
+
+def summary_caption(metrics: Sequence[str]) -> str:
+    """What the headline table shows, and which way its first metric is good if that is downwards."""
+    caption = "Mean ± standard deviation over seeds."
+    if not metrics or not is_lower_better(metrics[0]):
+        return caption
+    return f"{caption} Lower {metric_label(metrics[0])} is better."
 
 
 def summary_table(rows: Sequence[Row], metrics: Sequence[str], *, several_panels: bool) -> TextTable:
@@ -103,17 +117,19 @@ def summary_table(rows: Sequence[Row], metrics: Sequence[str], *, several_panels
 
 
 def brief_table(rows: Sequence[Row], metrics: Sequence[str]) -> TextTable:
-    """The headline table for a terminal of 80 columns: means of four metrics, the least of the first."""
+    """The headline table for a terminal of 80 columns: means of four metrics, the worst seed of the first."""
     shown = list(metrics[:4])
+    worst = "max" if shown and is_lower_better(shown[0]) else "min"
     header = ["variant", "seeds"]
     for metric in shown:
-        header += [metric_label(metric), *(("min",) if metric == shown[0] else ())]
+        header += [metric_label(metric), *((worst,) if metric == shown[0] else ())]
     lines = []
     for row in rows:
         line = [row.variant, str(len(row.runs))]
         for metric in shown:
             values, form = row.metrics[metric], metric_format(metric)
-            line += [_format(values.mean, form), *([_format(values.low, form)] if metric == shown[0] else [])]
+            end = values.high if worst == "max" else values.low
+            line += [_format(values.mean, form), *([_format(end, form)] if metric == shown[0] else [])]
         lines.append((*line, f"{row.seconds.mean:.1f}"))
     return TextTable((*header, "s/run"), tuple(lines), labels=1)
 

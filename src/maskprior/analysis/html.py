@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from maskprior.analysis.formatting import coefficient_table, summary_table
+from maskprior.analysis.formatting import coefficient_table, summary_caption, summary_table
 from maskprior.analysis.html_elements import bullets, element, folded, paragraph, table, text
 from maskprior.analysis.html_sections import (
     degrees_section,
@@ -99,7 +99,7 @@ def _section(panel: Panel, frames: int) -> str:
     coefficients = coefficient_table(panel)
     parts = [
         verdict_box(logs),
-        table(headline, "Final metrics: mean ± standard deviation over seeds."),
+        table(headline, f"Final metrics. {summary_caption(metrics)}"),
         learning_section(panel, looks),
         persistence_section(logs, looks),
         patterns_section(logs, _identity(panel), frames) if frames else "",

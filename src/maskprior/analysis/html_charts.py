@@ -52,11 +52,14 @@ def line_chart(title: str, lines: Sequence[Line], axis: Axis, marks: Sequence[fl
         lines: drawn in this order.
         axis: the vertical axis.
         marks: dashed horizontal lines, such as a target.
+
+    Returns:
+        SVG; "" where there is nothing to draw but marks.
     """
     values = [v for line in lines for v in (*line.band.low, *line.band.high)] + list(marks)
     values = [v for v in values if math.isfinite(v) and (v > 0 or not axis.log)]
     steps = [step for line in lines for step in line.band.steps]
-    if not values:
+    if not values or not steps:
         return ""
     low, high = _range(values, axis)
     right = max(steps) or 1.0

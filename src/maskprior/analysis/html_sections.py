@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from maskprior.analysis.curves import Points, curve, measured_parts
-from maskprior.analysis.formatting import is_share, metric_label
+from maskprior.analysis.formatting import is_lower_better, is_share, metric_label
 from maskprior.analysis.html_charts import Axis, Line, line_chart
 from maskprior.analysis.html_elements import bullets, element, folded, legend, paragraph, table, text
 from maskprior.analysis.html_patterns import pattern_browser, sigma_pairs
@@ -89,7 +89,7 @@ def learning_section(panel: Panel, looks: Mapping[str, Look]) -> str:
     quantities, parts = measured_parts(panel)
     charts = []
     for quantity in quantities:
-        axis = Axis("%", bounds=(0, 1)) if is_share(quantity) else Axis(log=quantity.endswith("loss"))
+        axis = Axis("%", bounds=(0, 1)) if is_share(quantity) else Axis(log=is_lower_better(quantity))
         words = metric_label(quantity).removesuffix(" (%)")
         for part in parts:
             bands = {

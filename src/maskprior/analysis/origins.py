@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from maskprior.analysis.tables import Panel, flatten
+from maskprior.experiments.presets import PRESETS
 from maskprior.experiments.record import RunRecord
 
 SETTINGS = ("model.", "training.")
@@ -62,7 +63,9 @@ def format_time(seconds: float) -> str:
 
 
 def run_command(panel: Panel) -> str | None:
-    """The command line that does a panel's runs; None where variants or seeds are not the plain ones."""
+    """The command line that does a panel's runs; None where it would not do exactly these."""
+    if panel.task not in PRESETS.get(panel.preset, {}):
+        return None
     seeds = {record.seed for record in panel.records()}
     plain = all(record.variant == record.prior for record in panel.records())
     even = all({run.seed for run in runs.values()} == seeds for runs in panel.variants.values())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from maskprior.analysis.formatting import metric_label
+from maskprior.analysis.formatting import is_lower_better, metric_label
 from maskprior.analysis.plots import plot_coefficients, plot_learning_curves, plot_patterns, plot_scores
 from maskprior.analysis.tables import Panel, headline_metrics
 from maskprior.experiments.files import RecordError, read_tensors
@@ -31,7 +31,8 @@ def score_pictures(panels: Sequence[Panel]) -> list[Picture]:
     return [
         Picture(
             f"scores-{metric}",
-            f"Final {metric_label(metric)}: a dot a seed, a bar at the mean.",
+            f"Final {metric_label(metric)}: a dot a seed, a bar at the mean."
+            + " Lower is better." * is_lower_better(metric),
             plot_scores(group, metric),
         )
         for metric, group in by_metric.items()

@@ -18,13 +18,20 @@ from matplotlib.lines import Line2D
 from torch import Tensor
 
 from maskprior.analysis.curves import curve, mean_curve, measured_parts
-from maskprior.analysis.formatting import is_share, metric_format, metric_label, monomial_label
+from maskprior.analysis.formatting import (
+    is_lower_better,
+    is_share,
+    metric_format,
+    metric_label,
+    monomial_label,
+)
 from maskprior.analysis.style import LINE_STYLES, lighten, prior_color, styled
 from maskprior.analysis.tables import Panel, Statistics, first_object, metric_values, telling_monomials
 
 MONOMIALS = 8
 MANY_VARIANTS = 6
 LABELLED_TOKENS = 24
+NEARLY_ALL = 90  # percent: from here on, an axis of accuracies goes up to 100
 TARGET_LINE: dict[str, Any] = {"color": "black", "linestyle": (0, (5, 3)), "linewidth": 1.2}
 
 
@@ -88,8 +95,8 @@ def _draw_scores(axes: Axes, panel: Panel, metric: str) -> None:
     axes.set_ylim(len(panel.variants) - 0.45, -0.55)
     axes.grid(visible=False, axis="y")
     axes.set_title(panel.title, loc="left")
-    if is_share(metric):
-        low, high = axes.get_xlim()
+    low, high = axes.get_xlim()
+    if is_share(metric) and high > NEARLY_ALL:
         axes.set_xlim(min(low, 98.9), max(high, 100.4))
 
 
@@ -107,7 +114,7 @@ def plot_learning_curves(panel: Panel) -> Figure | None:
     grid = figure.subplots(len(quantities), len(parts), squeeze=False, sharex=True, sharey="row")
     for line, quantity in zip(grid, quantities, strict=True):
         line[0].set_ylabel(metric_label(quantity))
-        if quantity.endswith("loss"):
+        if is_lower_better(quantity):
             line[0].set_yscale("log")
         for axes, part in zip(line, parts, strict=True):
             _draw_curves(axes, panel, f"{quantity}_{part}", 100 if is_share(quantity) else 1)

@@ -21,6 +21,7 @@ from maskprior.analysis.formatting import (
     brief_table,
     coefficient_table,
     runs_table,
+    summary_caption,
     summary_table,
     to_latex,
     to_markdown,
@@ -130,7 +131,7 @@ def make_section(panel: Panel, target: Path) -> Section:
     rows = summarise(panel, metrics)
     tables = [
         (
-            "Mean ± standard deviation over seeds.",
+            summary_caption(metrics),
             summary_table(rows, metrics, several_panels=False),
         )
     ]

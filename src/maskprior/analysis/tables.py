@@ -20,13 +20,21 @@ PRIOR_ORDER = ("vanilla", "qk_svd", "qk_optimize", "mask")
 HEADLINE_METRICS = (
     "accuracy",
     "sequence_accuracy",
+    "top1",
+    "test_perplexity",
     "accuracy_unseen",
     "sequence_accuracy_unseen",
+    "digit_accuracy",
     "token_accuracy",
+    "top5",
+    "word_perplexity",
+    "validation_perplexity",
     "loss",
     "loss_unseen",
+    "test_loss",
     "mdi_distance",
 )
+"""Boolean, arithmetic, vision and language tasks; what a task is judged by comes before the rest."""
 
 
 @dataclass(frozen=True)
