@@ -11,25 +11,17 @@ import networkx as nx
 import torch
 from torch import Tensor, nn
 
+from maskprior import structures
 from maskprior.integrations import attach_relations
 
 LARGEST, WIDTH = 12, 32
-HOPS = 4  # distances 0, 1, 2 and "further, or padding"
-VALUES = torch.tensor([0.0, 1.0, 0.2, 0.0])
+VALUES = torch.tensor([0.0, 1.0, 0.2, 0.0])  # of 0, 1 and 2 hops, and "further, or padding"
 
 
 def random_graph(seed: int) -> nx.Graph:
     """A connected graph of 6 to 12 nodes."""
     nodes = 6 + seed % (LARGEST - 5)
     return nx.connected_watts_strogatz_graph(nodes, 3, 0.4, seed=seed)
-
-
-def hops(graph: nx.Graph) -> Tensor:
-    """Relations ``[LARGEST, LARGEST]``: the number of hops, padded."""
-    relations = torch.full((LARGEST, LARGEST), HOPS - 1)
-    distance = torch.from_numpy(nx.floyd_warshall_numpy(graph)).clamp(max=HOPS - 1)
-    relations[: len(graph), : len(graph)] = distance.long()
-    return relations
 
 
 class NodeModel(nn.Module):
@@ -52,7 +44,7 @@ class NodeModel(nn.Module):
 def make_batch(seeds: range) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Numbers, targets, padding and relations of a batch of graphs."""
     graphs = [random_graph(seed) for seed in seeds]
-    relations = torch.stack([hops(graph) for graph in graphs])
+    relations = structures.hop_relations(map(structures.from_networkx, graphs), farthest=2, n=LARGEST)
     padding = torch.arange(LARGEST) >= torch.tensor([len(graph) for graph in graphs])[:, None]
     numbers = torch.randn(padding.shape, generator=torch.Generator().manual_seed(seeds.start))
     numbers = numbers.masked_fill(padding, 0.0)
@@ -65,7 +57,7 @@ def fit(steps: int, *, prior: bool) -> float:
     """Train on graphs and return the error on others, as a share of the targets' variance."""
     torch.manual_seed(0)
     model = NodeModel()
-    attachment = attach_relations(model, VALUES if prior else torch.ones(HOPS))
+    attachment = attach_relations(model, VALUES if prior else torch.ones_like(VALUES))
     if not prior:
         attachment.freeze()  # the same logit for every distance: no prior
     optimizer = torch.optim.AdamW(attachment.param_groups(lr=3e-3))

@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from maskprior.structures import from_adjacency, from_edge_index, from_networkx, graph_distance, identity
+from maskprior.structures import (
+    from_adjacency,
+    from_edge_index,
+    from_networkx,
+    graph_distance,
+    hop_relations,
+    identity,
+)
 
 N = 7
 WEIGHTS = [[0.0, 0.25, 1.0], [0.5, 0.0, 0.0], [0.0, 0.75, 0.125]]
@@ -210,5 +217,42 @@ def test_graph_distance_counts_hops_not_weights_and_takes_heads() -> None:
     ],
 )
 def test_graph_distance_refusals(build: Callable[[], Tensor], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        build()
+
+
+@given(st.lists(edge_lists, min_size=1, max_size=3), st.integers(0, 3), st.integers(N, N + 2))
+def test_hop_relations_are_those_of_networkx_and_padding(
+    batch: list[list[tuple[int, int]]], farthest: int, n: int
+) -> None:
+    graphs = [digraph(edges) for edges in batch]
+    expected = torch.full((len(graphs), n, n), farthest + 1)
+    for number, graph in enumerate(graphs):
+        for start, lengths in nx.all_pairs_shortest_path_length(graph):
+            for end, hops in lengths.items():
+                expected[number, start, end] = min(hops, farthest + 1)
+    equal(hop_relations(map(from_networkx, graphs), farthest, n=n), expected)
+
+
+def test_hop_relations_take_the_largest_graph() -> None:
+    relations = hop_relations([np.ones((2, 2)), BITS], farthest=2)
+    assert relations.shape == (2, 3, 3)
+    assert relations.dtype == torch.int64
+    assert relations[1, 2].tolist() == [2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: hop_relations([], farthest=1), "expected graphs of at most n=None nodes, got []"),
+        (lambda: hop_relations([BITS, [[1]]], 1, n=2), "expected graphs of at most n=2 nodes, got [3, 1]"),
+        (lambda: hop_relations([BITS], farthest=-1), "farthest"),
+        (
+            lambda: hop_relations([torch.ones(2, 3, 3)], 1),
+            "expected an adjacency [n, n], got shape (2, 3, 3)",
+        ),
+    ],
+)
+def test_hop_relations_refusals(build: Callable[[], Tensor], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         build()

@@ -23,7 +23,13 @@ from maskprior.structures.compose import (
     without_self,
 )
 from maskprior.structures.drawing import draw
-from maskprior.structures.graph import from_adjacency, from_edge_index, from_networkx, graph_distance
+from maskprior.structures.graph import (
+    from_adjacency,
+    from_edge_index,
+    from_networkx,
+    graph_distance,
+    hop_relations,
+)
 from maskprior.structures.grid import grid_decay, grid_neighbourhood, grid_offset, grid_offsets
 from maskprior.structures.labels import carry_neighbour, digit_alignment, digit_columns, same_label
 from maskprior.structures.readout import with_readout
@@ -63,6 +69,7 @@ __all__ = [
     "from_edge_index",
     "from_networkx",
     "graph_distance",
+    "hop_relations",
     # labels and digits
     "same_label",
     "digit_columns",

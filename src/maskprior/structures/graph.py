@@ -1,6 +1,6 @@
 """Structures from graphs: adjacency matrices, edge lists, networkx, hop distance."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
@@ -183,11 +183,56 @@ def graph_distance(
         2 2 5 ■ 5
         5 2 2 5 ■
     """
+    structure = _one_adjacency(adjacency)
+    limit = None if max_distance is None else whole_number("max_distance", max_distance, minimum=0)
+    return halving(_hops(structure, limit), half_life)
+
+
+def hop_relations(
+    adjacencies: Iterable[Tensor | ArrayLike | SparseMatrix], farthest: int, *, n: int | None = None
+) -> Tensor:
+    """Hops between the nodes of each graph of a batch: relations for ``attach_relations``, not a structure.
+
+    0 is a node and itself, 1 its neighbours, and so on; ``farthest + 1`` is everything else: further, not to
+    be reached, or padding. So there are ``farthest + 2`` relations.
+
+    Args:
+        adjacencies: one a graph, ``[nodes, nodes]``, whatever :func:`from_adjacency` takes.
+        farthest: the greatest number of hops that is a relation of its own, ≥ 0.
+        n: nodes to pad to; None takes those of the largest graph.
+
+    Returns:
+        int64 ``[graphs, n, n]``.
+
+    Raises:
+        TypeError: not matrices of real numbers.
+        ValueError: no graphs, a graph of more than ``n`` nodes, ``farthest`` < 0, or as
+            :func:`from_adjacency`.
+
+    Source: Ying et al. 2021, "Do Transformers Really Perform Badly for Graph Representation?", section 3.1.2.
+
+    Example:
+        >>> hop_relations([cyclic_window(4, [1, -1]), pairs(2, [(0, 1)])], farthest=1).tolist()[1]
+        [[0, 1, 2, 2], [1, 0, 2, 2], [2, 2, 2, 2], [2, 2, 2, 2]]
+    """
+    farthest = whole_number("farthest", farthest, minimum=0)
+    graphs = [_one_adjacency(adjacency) for adjacency in adjacencies]
+    largest = max((len(graph) for graph in graphs), default=0)
+    size = largest if n is None else whole_number("n", n, minimum=1)
+    if not graphs or largest > size:
+        raise ValueError(f"expected graphs of at most n={n} nodes, got {[len(graph) for graph in graphs]}")
+    relations = torch.full((len(graphs), size, size), farthest + 1, device=graphs[0].device)
+    for each, graph in zip(relations, graphs, strict=True):
+        nodes = len(graph)
+        each[:nodes, :nodes] = _hops(graph, farthest).clamp(max=farthest + 1)
+    return relations
+
+
+def _one_adjacency(adjacency: Tensor | ArrayLike | SparseMatrix) -> Tensor:
     structure = from_adjacency(adjacency)
     if structure.dim() != 2:
         raise ValueError(f"expected an adjacency [n, n], got shape {tuple(structure.shape)}")
-    limit = None if max_distance is None else whole_number("max_distance", max_distance, minimum=0)
-    return halving(_hops(structure, limit), half_life)
+    return structure
 
 
 def _hops(adjacency: Tensor, limit: int | None) -> Tensor:
