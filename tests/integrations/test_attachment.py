@@ -255,6 +255,22 @@ def test_attaching_after_compile_is_refused() -> None:
         attach(model, STRUCTURE)
 
 
+def test_a_compiled_model_follows_what_happens_to_the_model_inside(x: Tensor) -> None:
+    model = encoder(depth=1)
+    model.get_submodule("").enable_nested_tensor = False
+    compiled, plain = torch.compile(model, backend="eager"), model(x)
+    assert torch.allclose(compiled(x), plain, atol=1e-6)
+    attachment = attach(model, STRUCTURE)
+    changed = model(x)
+    assert not torch.allclose(changed, plain, atol=1e-3)
+    assert torch.allclose(compiled(x), changed, atol=1e-6)
+    with attachment.disabled():
+        assert torch.allclose(compiled(x), plain, atol=1e-6)
+    assert torch.allclose(compiled(x), changed, atol=1e-6)
+    attachment.detach()
+    assert torch.allclose(compiled(x), plain, atol=1e-6)
+
+
 def test_containers_without_a_forward_of_their_own_are_refused() -> None:
     with pytest.raises(ValueError, match="expected a model with a forward of its own, got Sequential"):
         attach(nn.Sequential(encoder()), STRUCTURE)

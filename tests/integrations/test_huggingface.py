@@ -300,6 +300,18 @@ def test_the_hosts_implementation_comes_back(before: str) -> None:
     assert torch.equal(model(ids).logits, plain)
 
 
+def test_another_implementation_set_later_does_not_drop_the_prior() -> None:
+    model, ids = attached("LlamaForCausalLM"), tokens()
+    expected = model(ids).logits
+    model.set_attn_implementation("sdpa")
+    with pytest.raises(
+        ValueError, match=r"'model.layers.0.self_attn' has a prior, but the model runs 'sdpa', which would"
+    ):
+        model(ids)
+    model.set_attn_implementation("maskprior")
+    assert torch.equal(model(ids).logits, expected)
+
+
 def test_every_configuration_of_an_encoder_and_decoder_changes_and_comes_back() -> None:
     model = build("T5ForConditionalGeneration")
     configs = [model.config, model.encoder.config, model.decoder.config]

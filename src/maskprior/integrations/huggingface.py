@@ -18,6 +18,7 @@ from maskprior.integrations.site import Site, attend, with_constraint
 
 IMPLEMENTATION = "maskprior"
 _SITE = "_maskprior_site"
+_GUARD = "_maskprior_guard"
 _BEFORE = "_attention_before_maskprior"
 _KEY_BITS = 32
 
@@ -204,12 +205,14 @@ class HuggingFaceFamily:
         return None
 
     def install(self, module: nn.Module, site: Site) -> None:
-        """Leave the site where :func:`prior_attention` finds it."""
+        """Leave the site where :func:`prior_attention` finds it, and see that the model calls that."""
         vars(module)[_SITE] = site
+        vars(module)[_GUARD] = module.register_forward_pre_hook(_check_implementation)
 
     def uninstall(self, module: nn.Module) -> None:
-        """Take it away."""
+        """Take both away."""
         del vars(module)[_SITE]
+        vars(module).pop(_GUARD).remove()
 
     def prepare(self, model: nn.Module) -> None:
         """Register both functions and name them in every configuration, so that all masks are made alike."""
@@ -225,6 +228,17 @@ class HuggingFaceFamily:
         """Give every configuration its own implementation back; outer ones first, as they set inner ones."""
         for owner in _owners(model):
             _config(owner)._attn_implementation = vars(owner).pop(_BEFORE)
+
+
+def _check_implementation(module: nn.Module, inputs: object) -> None:
+    """Hook: another implementation, set after attaching, would drop the prior without a word."""
+    implementation = _config(module)._attn_implementation
+    if implementation != IMPLEMENTATION:
+        raise ValueError(
+            f"attention module {vars(module)[_SITE].name!r} has a prior, but the model runs "
+            f"{implementation!r}, which would drop it: call set_attn_implementation({IMPLEMENTATION!r}), or "
+            "detach() the attachment first"
+        )
 
 
 def _names_in_forward(module: nn.Module) -> tuple[str, ...]:
