@@ -59,7 +59,6 @@ def gpt2(length: int, batch: int) -> Host:
     config = GPT2Config(
         n_layer=4, vocab_size=1000, n_positions=length, use_cache=False, bos_token_id=0, eos_token_id=0
     )
-    config.loss_type = "ForCausalLM"
     ids = torch.randint(1000, (batch, length))
     return Host(
         GPT2LMHeadModel(config),
