@@ -4,13 +4,26 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Generic, Literal, Protocol
+
+import torch
+from torch import nn
+from typing_extensions import TypeVar
 
 from maskprior.models import TransformerConfig
-from maskprior.priors import PRIORS, Prior
-from maskprior.tasks.base import Task
+from maskprior.priors import ALL_PRIORS
+from maskprior.tasks.base import StreamedTask, Task
 
 Option = float | bool | int
+Initialise = Callable[..., None]
+"""A prior with its options bound: ``(model, structure, generator) -> None``, in place."""
+
+_NOT_NEGATIVE = (
+    *("learning_rate", "mask_learning_rate_factor", "weight_decay", "mask_weight_decay"),
+    *("ema_decay", "gradient_clip"),
+)
+# Options of few runs: left out of the JSON where they are not used, so that other runs keep their names.
+_RARE = {"mask_weight_decay": 0.0, "ema_decay": 0.0, "gradient_clip": 0.0, "cpu_chunk": None}
 
 
 @dataclass(frozen=True)
@@ -30,6 +43,9 @@ class TrainingConfig:
         warmup_steps: updates until the peak learning rate is reached.
         precision: "no" (float32), "bf16" or "fp16", as Accelerate names them.
         probes: points on the training curves, first and last step included.
+        ema_decay: decay of the moving average of the weights that is judged instead of them; 0: none. For
+            tasks whose data come in batches, as is ``gradient_clip``.
+        gradient_clip: greatest norm of the gradient; 0: none.
         cpu_chunk: on a CPU, examples per forward and backward pass; the gradients of a batch's chunks add
             up. Activations that fit the cache make wide models faster. None takes the whole batch at once.
     """
@@ -46,6 +62,8 @@ class TrainingConfig:
     warmup_steps: int = 0
     precision: Literal["no", "bf16", "fp16"] = "no"
     probes: int = 17
+    ema_decay: float = 0.0
+    gradient_clip: float = 0.0
     cpu_chunk: int | None = None
 
     def __post_init__(self) -> None:
@@ -55,9 +73,11 @@ class TrainingConfig:
                 raise ValueError(f"expected {name} ≥ {least}, got {getattr(self, name)}")
         if self.cpu_chunk is not None and self.cpu_chunk < 1:
             raise ValueError(f"expected cpu_chunk ≥ 1 or None, got {self.cpu_chunk}")
-        for name in ("learning_rate", "mask_learning_rate_factor", "weight_decay", "mask_weight_decay"):
+        for name in _NOT_NEGATIVE:
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"expected a finite {name} ≥ 0, got {getattr(self, name)}")
+        if self.ema_decay >= 1:
+            raise ValueError(f"expected ema_decay < 1, got {self.ema_decay}")
         for name, choices in (
             ("optimizer", ("adam", "adamw", "sgd")),
             ("schedule", ("constant", "cosine")),
@@ -80,11 +100,11 @@ class PriorConfig:
 
     def __post_init__(self) -> None:
         """Check name and options."""
-        if self.name not in PRIORS:
-            raise ValueError(f"expected a prior among {', '.join(PRIORS)}, got {self.name!r}")
+        if self.name not in ALL_PRIORS:
+            raise ValueError(f"expected a prior among {', '.join(ALL_PRIORS)}, got {self.name!r}")
         known = [
             name
-            for name, parameter in inspect.signature(PRIORS[self.name]).parameters.items()
+            for name, parameter in inspect.signature(ALL_PRIORS[self.name]).parameters.items()
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY
         ]
         unknown = sorted(set(self.options) - set(known))
@@ -93,15 +113,25 @@ class PriorConfig:
                 f"expected options of prior {self.name!r} among {known}, got {', '.join(unknown)}"
             )
 
-    def function(self) -> Prior:
+    def function(self) -> Initialise:
         """The prior with its options bound."""
         # Options are checked against the function's own signature in __post_init__.
-        function: Callable[..., None] = PRIORS[self.name]
-        return partial(function, **self.options)
+        return partial(ALL_PRIORS[self.name], **self.options)
+
+
+class ModelConfig(Protocol):
+    """Shape and initial scales of a model: a frozen dataclass of JSON values."""
+
+    def build(self, generator: torch.Generator) -> nn.Module:
+        """The initial model; the generator is the only source of randomness."""
+
+
+TaskT = TypeVar("TaskT", bound=Task | StreamedTask, default=Task)
+ModelT = TypeVar("ModelT", bound=ModelConfig, default=TransformerConfig)
 
 
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(Generic[TaskT, ModelT]):
     """Everything that decides the outcome of one run.
 
     Attributes:
@@ -114,9 +144,9 @@ class RunConfig:
         variant: label in tables and file names; the prior's name unless given.
     """
 
-    task: Task
+    task: TaskT
     prior: PriorConfig
-    model: TransformerConfig
+    model: ModelT
     training: TrainingConfig
     preset: str
     seed: int
@@ -131,15 +161,17 @@ class RunConfig:
         """The ``config`` field of the record."""
         training = asdict(self.training)
         training["betas"] = list(self.training.betas)
-        # Options that are not used are left out, so that ordinary runs keep their names.
-        if self.training.mask_weight_decay == 0:
-            del training["mask_weight_decay"]
-        if self.training.cpu_chunk is None:
-            del training["cpu_chunk"]
+        for name, unused in _RARE.items():
+            if training[name] == unused:
+                del training[name]
         return {
             "variant": self.label,
             "task": self.task.describe(),
             "prior": {"name": self.prior.name, **self.prior.options},
-            "model": asdict(self.model),
+            "model": asdict(self.model),  # type: ignore[call-overload]
             "training": training,
         }
+
+
+AnyRunConfig = RunConfig[Any, Any]
+"""A run of any kind of task and model."""

@@ -6,13 +6,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from typing_extensions import Self
 
-from maskprior.experiments.config import RunConfig
+from maskprior.experiments.config import AnyRunConfig
 from maskprior.experiments.record import RunRecord
 
 SHOWN = {
     "loss_train": "loss {:.4g}",
     "accuracy_seen": "seen {:.1%}",
     "accuracy_unseen": "unseen {:.1%}",
+    "accuracy_validation": "validation {:.1%}",
 }
 """Curves named beside a run in progress, where the task has them."""
 
@@ -23,10 +24,10 @@ class SilentReporter:
     def begin(self, total: int, done: int) -> None:
         """Ignored."""
 
-    def step(self, config: RunConfig, step: int, point: dict[str, float]) -> None:
+    def step(self, config: AnyRunConfig, step: int, point: dict[str, float]) -> None:
         """Ignored."""
 
-    def finish(self, config: RunConfig, record: RunRecord) -> None:
+    def finish(self, config: AnyRunConfig, record: RunRecord) -> None:
         """Ignored."""
 
 
@@ -69,7 +70,7 @@ class ProgressReporter:
         if done:
             self._console.print(f"{done} of {total} runs are recorded already", highlight=False)
 
-    def step(self, config: RunConfig, step: int, point: dict[str, float]) -> None:
+    def step(self, config: AnyRunConfig, step: int, point: dict[str, float]) -> None:
         """Move the run's bar and show its newest figures."""
         name = describe(config)
         if name not in self._bars:
@@ -77,7 +78,7 @@ class ProgressReporter:
         line = "  ".join(text.format(point[curve]) for curve, text in SHOWN.items() if curve in point)
         self._progress.update(self._bars[name], completed=step, line=line)
 
-    def finish(self, config: RunConfig, record: RunRecord) -> None:
+    def finish(self, config: AnyRunConfig, record: RunRecord) -> None:
         """Replace the run's bar by a line with its result."""
         name = describe(config)
         if name in self._bars:
@@ -85,7 +86,7 @@ class ProgressReporter:
         if self._all is not None:
             self._progress.advance(self._all)
         figures = "  ".join(
-            f"{key} {value:.2%}" if "accuracy" in key else f"{key} {value:.3g}"
+            f"{key} {value:.2%}" if "accuracy" in key or "top1" in key else f"{key} {value:.3g}"
             for key, value in record.metrics.items()
             if isinstance(value, float)
         )
@@ -93,6 +94,6 @@ class ProgressReporter:
         self._console.print(line, highlight=False, soft_wrap=True)
 
 
-def describe(config: RunConfig) -> str:
+def describe(config: AnyRunConfig) -> str:
     """The run in a few words."""
     return f"{config.task.name} {config.label} seed {config.seed}"

@@ -8,12 +8,13 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from maskprior.experiments.config import RunConfig
+from maskprior.experiments.config import AnyRunConfig, RunConfig
 from maskprior.experiments.files import write_tensors
 from maskprior.experiments.probes import run_recorder
 from maskprior.experiments.provenance import provenance
 from maskprior.experiments.record import RunRecord, patterns_path, run_path, weights_path, write_record
 from maskprior.experiments.seeding import named_generator
+from maskprior.experiments.snapshot import snapshot
 from maskprior.experiments.train import Progress, train
 from maskprior.models import Transformer
 from maskprior.tasks.base import Predict
@@ -21,7 +22,7 @@ from maskprior.tasks.base import Predict
 PATTERN_INPUTS = 256
 
 
-def record_path(folder: Path, config: RunConfig) -> Path:
+def record_path(folder: Path, config: AnyRunConfig) -> Path:
     """Where the record of this configuration lies; the name holds a digest of what decides the outcome."""
     return run_path(
         folder,
@@ -35,7 +36,7 @@ def record_path(folder: Path, config: RunConfig) -> Path:
 
 def build_model(config: RunConfig) -> Transformer:
     """The initial model with its prior; the weights that the prior leaves alone depend on the seed only."""
-    model = Transformer(config.model, named_generator(config.seed, "init"))
+    model = config.model.build(named_generator(config.seed, "init"))
     config.prior.function()(model, config.task.structure(), named_generator(config.seed, "prior"))
     return model
 
@@ -90,12 +91,3 @@ def predictor(model: Transformer, accelerator: Accelerator) -> Predict:
         return outputs.float().cpu()
 
     return predict
-
-
-def snapshot(model: Transformer, inputs: Tensor, moment: str) -> dict[str, Tensor]:
-    """Mean attention patterns ``[layers, heads, N, N]`` and, with a mask prior, M of every layer."""
-    tensors = {f"attention_{moment}": model.attention_patterns(inputs).float().cpu()}
-    logits = model.mask_logits()
-    if logits is not None:
-        tensors[f"mask_logits_{moment}"] = logits.detach().cpu()
-    return tensors

@@ -17,12 +17,14 @@ from typing import Protocol
 import torch
 from accelerate import Accelerator
 
-from maskprior.experiments.config import RunConfig
+from maskprior.experiments.config import AnyRunConfig
 from maskprior.experiments.files import prepare_folder
 from maskprior.experiments.progress import describe
 from maskprior.experiments.record import RecordError, RunRecord, read_record
 from maskprior.experiments.run import execute, record_path
+from maskprior.experiments.streamed import execute_streamed
 from maskprior.experiments.train import Progress, TrainingDivergedError
+from maskprior.tasks.base import StreamedTask
 
 Outcome = RunRecord | TrainingDivergedError
 
@@ -33,10 +35,10 @@ class Reporter(Protocol):
     def begin(self, total: int, done: int) -> None:
         """``total`` runs in all, ``done`` of them already recorded."""
 
-    def step(self, config: RunConfig, step: int, point: dict[str, float]) -> None:
+    def step(self, config: AnyRunConfig, step: int, point: dict[str, float]) -> None:
         """A run has finished ``step`` steps; ``point`` is the newest point of its curves."""
 
-    def finish(self, config: RunConfig, record: RunRecord) -> None:
+    def finish(self, config: AnyRunConfig, record: RunRecord) -> None:
         """A run is recorded."""
 
 
@@ -64,14 +66,16 @@ class Device:
         return Accelerator(cpu=self.name == "cpu", mixed_precision=precision)
 
 
-def pending(configs: Sequence[RunConfig], folder: Path) -> tuple[list[RunConfig], dict[Path, RunRecord]]:
+def pending(
+    configs: Sequence[AnyRunConfig], folder: Path
+) -> tuple[list[AnyRunConfig], dict[Path, RunRecord]]:
     """Configurations without a record, and the records of the others by file.
 
     Raises:
         RecordError: a record is corrupt.
         ValueError: two configurations are the same run.
     """
-    todo: dict[Path, RunConfig] = {}
+    todo: dict[Path, AnyRunConfig] = {}
     done: dict[Path, RunRecord] = {}
     for config in configs:
         path = record_path(folder, config)
@@ -84,7 +88,7 @@ def pending(configs: Sequence[RunConfig], folder: Path) -> tuple[list[RunConfig]
     return list(todo.values()), done
 
 
-def _own_record(path: Path, config: RunConfig) -> RunRecord:
+def _own_record(path: Path, config: AnyRunConfig) -> RunRecord:
     """The record of this configuration; one of another under its name is refused."""
     record = read_record(path)
     same = (record.task, record.prior, record.seed) == (config.task.name, config.prior.name, config.seed)
@@ -96,7 +100,7 @@ def _own_record(path: Path, config: RunConfig) -> RunRecord:
 
 
 def sweep(
-    configs: Sequence[RunConfig],
+    configs: Sequence[AnyRunConfig],
     folder: Path,
     reporter: Reporter,
     *,
@@ -143,16 +147,17 @@ def sweep(
 
 
 def _run_here(
-    todo: Sequence[RunConfig], folder: Path, reporter: Reporter, device: Device
-) -> Iterator[tuple[RunConfig, Outcome]]:
+    todo: Sequence[AnyRunConfig], folder: Path, reporter: Reporter, device: Device
+) -> Iterator[tuple[AnyRunConfig, Outcome]]:
     for config in todo:
         yield config, _attempt(config, folder, device, partial(reporter.step, config))
 
 
-def _attempt(config: RunConfig, folder: Path, device: Device, progress: Progress) -> Outcome:
+def _attempt(config: AnyRunConfig, folder: Path, device: Device, progress: Progress) -> Outcome:
     """A diverged run is an outcome, so that it does not end the runs after it."""
+    run = execute_streamed if isinstance(config.task, StreamedTask) else execute
     try:
-        return execute(config, folder, device.accelerator(config.training.precision), progress)
+        return run(config, folder, device.accelerator(config.training.precision), progress)
     except TrainingDivergedError as error:
         return error
 
@@ -162,8 +167,8 @@ _report: Callable[[Message], None] = lambda message: None  # noqa: E731  set in 
 
 
 def _run_in_workers(
-    todo: Sequence[RunConfig], folder: Path, reporter: Reporter, jobs: int, device: Device
-) -> Iterator[tuple[RunConfig, Outcome]]:
+    todo: Sequence[AnyRunConfig], folder: Path, reporter: Reporter, jobs: int, device: Device
+) -> Iterator[tuple[AnyRunConfig, Outcome]]:
     try:
         pickle.dumps(todo)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -178,7 +183,7 @@ def _run_in_workers(
         jobs, mp_context=context, initializer=_enter_worker, initargs=(messages,)
     ) as pool:
         try:
-            futures: dict[Future[Outcome], RunConfig] = {
+            futures: dict[Future[Outcome], AnyRunConfig] = {
                 pool.submit(_work, index, config, folder, device): config for index, config in enumerate(todo)
             }
             waiting = set(futures)
@@ -195,7 +200,7 @@ def _run_in_workers(
 
 
 def _forward(
-    messages: "multiprocessing.Queue[Message]", todo: Sequence[RunConfig], reporter: Reporter
+    messages: "multiprocessing.Queue[Message]", todo: Sequence[AnyRunConfig], reporter: Reporter
 ) -> None:
     with contextlib.suppress(queue.Empty):
         while True:
@@ -217,5 +222,5 @@ def _exit_after(parent: multiprocessing.process.BaseProcess) -> None:
     os._exit(1)
 
 
-def _work(index: int, config: RunConfig, folder: Path, device: Device) -> Outcome:
+def _work(index: int, config: AnyRunConfig, folder: Path, device: Device) -> Outcome:
     return _attempt(config, folder, device, lambda step, point: _report((index, step, point)))

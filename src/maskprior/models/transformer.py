@@ -65,6 +65,10 @@ class TransformerConfig:
         """Number of tokens N that attention sees: the side of the structure."""
         return self.length + (self.readout == "cls")
 
+    def build(self, generator: torch.Generator) -> "Transformer":
+        """The initial model; the generator is the only source of randomness."""
+        return Transformer(self, generator)
+
 
 INTEGERS = (torch.int32, torch.int64)
 

@@ -3,11 +3,16 @@
 ``prior(model, structure, generator)`` works in place; a comparison is a dict of such functions.
 """
 
+from collections.abc import Callable
+
 from maskprior.priors.distance import pattern_distance
+from maskprior.priors.impulse import impulse_
 from maskprior.priors.mask import mask_, vanilla_
+from maskprior.priors.mimetic import mimetic_
 from maskprior.priors.protocol import Prior, PriorModel
 from maskprior.priors.qk_optimize import qk_optimize_
 from maskprior.priors.qk_svd import qk_svd_
+from maskprior.priors.vision_protocol import VisionPrior, VisionPriorModel
 
 PRIORS: dict[str, Prior] = {
     "vanilla": vanilla_,
@@ -15,12 +20,33 @@ PRIORS: dict[str, Prior] = {
     "qk_optimize": qk_optimize_,
     "mask": mask_,
 }
+"""For models of tokens."""
+
+VISION_PRIORS: dict[str, VisionPrior] = {
+    "vanilla": vanilla_,
+    "mimetic": mimetic_,
+    "impulse": impulse_,
+    "mask": mask_,
+}
+"""For models of image patches."""
+
+ALL_PRIORS: dict[str, Callable[..., None]] = {
+    name: {**PRIORS, **VISION_PRIORS}[name]
+    for name in ("vanilla", "qk_svd", "qk_optimize", "mimetic", "impulse", "mask")
+}
+"""Every prior by its name, in the order of tables."""
 
 __all__ = [
+    "ALL_PRIORS",
     "PRIORS",
+    "VISION_PRIORS",
     "Prior",
     "PriorModel",
+    "VisionPrior",
+    "VisionPriorModel",
+    "impulse_",
     "mask_",
+    "mimetic_",
     "pattern_distance",
     "qk_optimize_",
     "qk_svd_",

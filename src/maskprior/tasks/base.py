@@ -1,8 +1,8 @@
 """What every task offers to a run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -78,3 +78,55 @@ class Task(Protocol):
 
     def metrics(self, predict: Predict, test: Split) -> dict[str, Any]:
         """Final metrics of a trained model on the test data, as JSON values."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Who reads batches: the process ``index`` of ``count``, with its device.
+
+    The processes' shares make up one batch, which does not depend on their number.
+    """
+
+    device: torch.device
+    index: int = 0
+    count: int = 1
+
+
+class Stream(Protocol):
+    """Data that come in batches, opened: what is read of them is a function of seed and step alone."""
+
+    def batches(self, first: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The reader's share (inputs, targets) of the batches of step ``first``, ``first`` + 1, … without end."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean training loss of a share, a scalar."""
+
+    def probe(self, predict: Predict) -> dict[str, float]:
+        """One point of each curve; never from test data."""
+
+    def metrics(self, predict: Predict) -> dict[str, Any]:
+        """Final metrics, as JSON values."""
+
+    def examples(self) -> Tensor:
+        """Some fixed inputs, on the reader's device, on which attention is shown."""
+
+
+@runtime_checkable
+class StreamedTask(Protocol):
+    """A task whose data come in batches; a frozen dataclass that is its own configuration."""
+
+    @property
+    def name(self) -> str:
+        """Short name, as on the command line."""
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that defines the task, as JSON values: part of a run's identity."""
+
+    def structure(self) -> Tensor:
+        """Who should interact: ``[N, N]``, ``[heads, N, N]`` or ``[layers, heads or 1, N, N]``."""
+
+    def token_names(self) -> list[str]:
+        """One name per attended token, for pictures."""
+
+    def open(self, seed: int, batch_size: int, reader: Reader) -> Stream:
+        """Read the data; all randomness from the seed."""
