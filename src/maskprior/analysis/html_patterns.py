@@ -46,13 +46,13 @@ def pattern_browser(variants: Mapping[str, Logs], identity: str, moments: int) -
         type="range",
         min="0",
         max=str(longest - 1),
-        value="0",
+        value=str(longest - 1),
         id=f"{identity}-time",
         class_="time",
         aria_label="moment of training",
     )
     play = element("button", "▶", type="button", class_="play", aria_label="play")
-    label = element("label", "start", for_=f"{identity}-time", class_="moment")
+    label = element("label", "end", for_=f"{identity}-time", class_="moment")
     wanted = _structure_row(next(iter(variants.values())))
     return element(
         "div", element("div", play, slider, label, class_="controls"), wanted, *rows, class_="browser"

@@ -212,6 +212,14 @@ def _conclusion(found: Sequence[Persistence]) -> list[str]:
         sentences.append(f"Every mask prior kept at least {_percent(KEPT)} of its structure with every seed.")
     elif masks:
         sentences.append(f"Exception: below {_percent(KEPT)} with some seed fell {', '.join(faded)}.")
+    overruled = [
+        one.variant for one in masks if one.attention and min(one.attention) < KEPT <= min(one.prior)
+    ]
+    if overruled:
+        sentences.append(
+            f"But the prior is not all there is: scores outgrew it, and the attention fell below "
+            f"{_percent(KEPT)} with some seed, in {', '.join(overruled)}."
+        )
     kept = [one.variant for one in others if max(one.judged) >= KEPT]
     if others and not kept:
         sentences.append(f"No query-key prior kept {_percent(KEPT)} of its structure with any seed.")
