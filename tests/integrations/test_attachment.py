@@ -257,7 +257,6 @@ def test_attaching_after_compile_is_refused() -> None:
 
 def test_a_compiled_model_follows_what_happens_to_the_model_inside(x: Tensor) -> None:
     model = encoder(depth=1)
-    model.get_submodule("").enable_nested_tensor = False
     compiled, plain = torch.compile(model, backend="eager"), model(x)
     assert torch.allclose(compiled(x), plain, atol=1e-6)
     attachment = attach(model, STRUCTURE)

@@ -45,6 +45,9 @@ def build(kind: str, **changes: Any) -> Any:
         ),
         "LlamaForCausalLM": lambda: transformers.LlamaConfig(**{**SIZES, **changes}),
         "MistralForCausalLM": lambda: transformers.MistralConfig(**{**SIZES, **changes}),
+        "GptOssForCausalLM": lambda: transformers.GptOssConfig(
+            **{**SIZES, "head_dim": 4, "num_local_experts": 2, "num_experts_per_tok": 1, **changes}
+        ),
         "Gemma2ForCausalLM": lambda: transformers.Gemma2Config(**{**SIZES, "head_dim": 4, **changes}),
         "T5ForConditionalGeneration": lambda: transformers.T5Config(
             vocab_size=VOCABULARY, d_model=24, d_kv=5, d_ff=13, num_layers=2, num_heads=3, **changes
@@ -372,6 +375,7 @@ def test_a_prior_of_relations_in_a_language_model() -> None:
             "cross-attention does not tell",
         ),
         ("Gemma2ForCausalLM", None, {}, "attn_logit_softcapping"),
+        ("GptOssForCausalLM", None, {}, "attention sinks change the equation"),
     ],
 )
 def test_what_cannot_have_a_prior_is_refused(kind: str, layers: Any, changes: Any, message: str) -> None:
@@ -397,7 +401,7 @@ def test_a_vision_models_length_is_known() -> None:
         image_size=12,
         patch_size=4,
     )
-    with pytest.raises(ValueError, match=r"'layers.0.attention' \(ViTAttention\) sees 10 tokens: expected 9"):
+    with pytest.raises(ValueError, match=r"'layers.0.attention' \(ViTAttention\): 10 tokens, expected 9"):
         attach(transformers.ViTModel(config), structures.everything(9))
 
 

@@ -113,7 +113,7 @@ Spoil = Callable[[Path], object]
             lambda folder: rewrite_tensors(folder, **{ONE: torch.ones(N)}),
             r"expected mask_logits \[query, key\]",
         ),
-        (lambda folder: rewrite_tensors(folder, **{ONE: torch.ones(3, N, N)}), "has 2 heads .*structure 3"),
+        (lambda folder: rewrite_tensors(folder, **{ONE: torch.ones(3, N, N)}), "2 heads .*structure has 3"),
         (lambda folder: truncate(folder / CONFIG), "expected JSON in .*bias_priors.json"),
         (lambda folder: (folder / CONFIG).write_bytes(b"\xff\xfe\x00"), "expected JSON in"),
         (

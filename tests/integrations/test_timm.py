@@ -134,7 +134,7 @@ def test_windows_of_different_heads_take_a_structure_for_all() -> None:
 
 def test_a_structure_that_fits_no_window_names_the_windows() -> None:
     module = WindowAttention(12, num_heads=3, window_size=3)
-    with pytest.raises(ValueError, match=r"'' \(WindowAttention\) sees 9 tokens: expected 16 queries"):
+    with pytest.raises(ValueError, match=r"'' \(WindowAttention\): 9 tokens, expected 16 queries"):
         attach(module, structures.everything(16))
 
 

@@ -45,23 +45,24 @@ def check_fit(
         lengths: what to do at another length.
     """
     check_heads(found, tables, heads)
-    wrong = [
-        f"{each.name!r} ({type(each.module).__name__}) {problem}"
-        for each, table in zip(found, tables, strict=True)
-        if (problem := _wrong_length(model, each, table, lengths))
-    ]
-    if wrong:
-        raise ValueError(f"the structure does not fit: {'; '.join(wrong)}")
+    _refuse(
+        found, [_wrong_length(model, each, table, lengths) for each, table in zip(found, tables, strict=True)]
+    )
 
 
 def check_heads(found: Sequence[Found], tables: Sequence[Tensor], heads: tuple[int, ...] | None) -> None:
     """Raise ValueError, naming the modules, where the heads cannot fit (tables ``[1 or heads, …, …]``)."""
-    wrong = [
-        f"{each.name!r} ({type(each.module).__name__}) {problem}"
-        for each, table in zip(found, tables, strict=True)
-        if (problem := _wrong_heads(each, table, heads))
-    ]
-    if wrong:
+    _refuse(found, [_wrong_heads(each, table, heads) for each, table in zip(found, tables, strict=True)])
+
+
+def _refuse(found: Sequence[Found], problems: Sequence[str]) -> None:
+    """Raise ValueError where there is a problem; modules with the same one are named together."""
+    modules: dict[str, list[str]] = {}
+    for each, problem in zip(found, problems, strict=True):
+        if problem:
+            modules.setdefault(problem, []).append(f"{each.name!r} ({type(each.module).__name__})")
+    if modules:
+        wrong = (f"{', '.join(names)}: {problem}" for problem, names in modules.items())
         raise ValueError(f"the structure does not fit: {'; '.join(wrong)}")
 
 
@@ -70,10 +71,10 @@ def _wrong_heads(found: Found, table: Tensor, heads: tuple[int, ...] | None) -> 
     if heads is not None and (
         not heads or len(set(heads)) != len(heads) or not all(0 <= head < total for head in heads)
     ):
-        return f"has {total} heads, expected distinct numbers from 0 to {total - 1}, got {list(heads)}"
+        return f"{total} heads, expected distinct numbers from 0 to {total - 1}, got {list(heads)}"
     expected = total if heads is None else len(heads)
     if table.dim() == 3 and table.shape[0] not in (1, expected):
-        return f"has {expected} heads for the prior, the structure {table.shape[0]}"
+        return f"{expected} heads for the prior, the structure has {table.shape[0]}"
     return ""
 
 
@@ -103,5 +104,6 @@ def _wrong_length(model: nn.Module, found: Found, table: Tensor, lengths: Length
     try:
         lengths.fit(torch.empty(table.shape[-2:]), tokens, tokens)
     except ValueError as error:
-        return f"sees {tokens} tokens: {error}"
+        hint = "; class and register tokens need rows of their own (structures.with_readout)"
+        return f"{tokens} tokens, {error}{hint if tokens > table.shape[-1] else ''}"
     return ""

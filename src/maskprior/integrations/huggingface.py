@@ -174,6 +174,8 @@ class HuggingFaceFamily:
             return "in cached decoding, cross-attention does not tell the positions of its queries"
         if getattr(_config(module), "attn_logit_softcapping", None) is not None:
             return "attn_logit_softcapping changes the equation: a prior is for plain softmax attention"
+        if getattr(module, "sinks", None) is not None:
+            return "attention sinks change the equation: a prior is for plain softmax attention"
         if before not in (None, "sdpa", "eager", IMPLEMENTATION):
             return f"the model runs {before!r}: call set_attn_implementation('sdpa') first"
         return ""
