@@ -5,11 +5,12 @@
     python -m benchmarks.attention --sweep --plot results/attention/cpu-1-thread.svg
     python -m benchmarks.attention --device cuda --dtype bfloat16 --json results/attention/cuda.json
 
-Query, key and value lie as a model's projections leave them ([B, N, H, d] seen as [B, H, N, d]); M [H, N, N]
-is specific to each head, learns, and log σ(M) is part of every method's time. Each method is checked against
-the equation, then all are timed in turn (forward, then backward) and compared by medians over the rounds. The
-allocator is warmed first, or its page faults would be measured. Extra memory is the peak above the start,
-less that of SDPA without a mask. ``--clock cpu`` counts processor time of one thread, for shared machines.
+Query, key and value are contiguous [B, H, N, d] or, with ``--layout interleaved``, lie as a model's
+projections leave them ([B, N, H, d] seen as [B, H, N, d]). M [H, N, N] is specific to each head, learns, and
+log σ(M) is part of every method's time. Each method is checked against the equation, then all are timed in
+turn (forward, then backward) and compared by medians over the rounds. The allocator keeps what is freed, for
+all methods alike, or page faults would be measured. Extra memory is the peak above the start, less that of
+SDPA without a mask. ``--clock cpu`` counts processor time of one thread, for shared machines.
 """
 
 import ctypes
@@ -81,6 +82,7 @@ class Options:
         methods: names to compare with SDPA without a mask; all of the device if none is given.
         threads: of torch.
         dtype: of query, key and value.
+        layout: of query, key and value in memory.
         device: where to run.
         rounds: how often each method is timed.
         clock: wall time, or processor time of the one thread.
@@ -93,6 +95,7 @@ class Options:
     methods: tuple[str, ...] = ()
     threads: int = 1
     dtype: Literal["float32", "bfloat16"] = "float32"
+    layout: Literal["contiguous", "interleaved"] = "contiguous"
     device: Literal["cpu", "cuda"] = "cpu"
     rounds: int = 9
     clock: Literal["wall", "cpu"] = "wall"
@@ -107,6 +110,7 @@ class Row:
     shape: tuple[int, int, int, int]
     threads: int
     dtype: str
+    layout: str
     method: str
     forward_ms: float
     total_ms: float
@@ -140,7 +144,8 @@ def make_problem(shape: tuple[int, int, int, int], options: Options) -> Problem:
 
     def draw() -> Tensor:
         tensor = torch.randn(batch, length, heads, width, generator=rng)
-        return tensor.to(options.device, getattr(torch, options.dtype)).transpose(1, 2)
+        tensor = tensor.to(options.device, getattr(torch, options.dtype)).transpose(1, 2)
+        return tensor.contiguous() if options.layout == "contiguous" else tensor
 
     logits = 4 * torch.randn(heads, length, length, generator=rng).to(options.device)
     query, key, value = (draw().requires_grad_() for _ in range(3))
@@ -201,6 +206,13 @@ def peak_mib(problem: Problem, method: Method, device: str) -> float:
     return resident_mib("VmHWM") - before
 
 
+def keep_freed_memory() -> None:
+    """Let glibc take all memory from its heap and never return it: fresh pages would be timed otherwise."""
+    no_maps, no_trim = -4, -1  # M_MMAP_MAX and M_TRIM_THRESHOLD of malloc.h
+    ctypes.CDLL(None).mallopt(no_maps, 0)
+    ctypes.CDLL(None).mallopt(no_trim, -1)
+
+
 def resident_mib(field: str) -> float:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
@@ -223,7 +235,6 @@ def measure(shape: tuple[int, int, int, int], options: Options, rate: float) -> 
     methods = {name: METHODS[name] for name in (WITHOUT_MASK, *(n for n in names if n != WITHOUT_MASK))}
     problem = make_problem(shape, options)
     check(problem, methods)
-    torch.zeros(1 << 24)  # freed at once: raises the allocator's threshold, so that it keeps freed memory
     times = time_methods(problem, methods, options)
     peaks = {name: peak_mib(problem, method, options.device) for name, method in methods.items()}
     base, base_peak = times[WITHOUT_MASK][1], peaks[WITHOUT_MASK]
@@ -233,7 +244,7 @@ def measure(shape: tuple[int, int, int, int], options: Options, rate: float) -> 
         timing = round(forward, 4), round(total, 4), round(total / base, 4)
         memory = round(peaks[name] - base_peak, 2)
         about = options.clock, round(rate, 1), hardware
-        rows.append(Row(shape, options.threads, options.dtype, name, *timing, memory, *about))
+        rows.append(Row(shape, options.threads, options.dtype, options.layout, name, *timing, memory, *about))
     return rows
 
 
@@ -275,6 +286,8 @@ def draw_plot(rows: list[Row], file: Path) -> None:
 
 def main(options: Options) -> None:
     torch.set_num_threads(options.threads)
+    if options.device == "cpu":
+        keep_freed_memory()
     grid = CUDA_GRID if options.device == "cuda" else GRID
     rate, rows = product_gflops(options), list[Row]()
     for text in SWEEP if options.sweep else options.shape or grid:
