@@ -95,7 +95,7 @@ def test_help_is_a_page(command: str, capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "3parity"], "expected a task among 2parity, majority3, cyclic3, all; got '3parity'"),
+        (["run", "3parity"], "expected a task among 2parity, majority3, cyclic3, digits, all; got '3parity'"),
         (["run", "2parity", "--priors", "masc"], "expected a prior among vanilla, qk_svd, qk_optimize, mask"),
         (["run", "2parity", "--preset", "huge"], "expected a preset among quick, cpu, paper; got 'huge'"),
         (["run", "2parity", "--seeds", "0"], "expected seeds ≥ 1"),

@@ -38,7 +38,8 @@ MAY_IMPORT = {
     "analysis": (*CORE, "experiments.record", "experiments.files"),
     "integrations": (*CORE, "models", "analysis"),
     "experiments": (*CORE, "models", "priors", "tasks", "analysis", "__init__"),
-    "cli": (*CORE, "models", "priors", "tasks", "analysis", "experiments", "__init__"),
+    "vision": (*CORE, "models", "priors", "tasks", "analysis", "experiments", "integrations"),
+    "cli": (*CORE, "models", "priors", "tasks", "analysis", "experiments", "vision", "__init__"),
     "__main__": ("cli",),
 }
 

@@ -1,6 +1,6 @@
 """The command line: list, show, run, report and doctor."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +10,16 @@ import tyro
 from rich.console import Console
 
 from maskprior.analysis.report import print_summary, write_report
+from maskprior.experiments.config import AnyRunConfig
 from maskprior.experiments.presets import PRESETS, choose, find_recipe, make_configs, task_names
 from maskprior.experiments.progress import ProgressReporter
 from maskprior.experiments.record import read_records
 from maskprior.experiments.sweep import Device, sweep
 from maskprior.experiments.train import TrainingDivergedError
-from maskprior.priors import PRIORS
+from maskprior.priors import ALL_PRIORS, PRIORS, VISION_PRIORS
 from maskprior.structures import draw
 from maskprior.tasks.boolean import BooleanTask
+from maskprior.vision import OFFLINE_TASKS
 
 Task = Annotated[str, tyro.conf.Positional]
 Folder = Annotated[Path, tyro.conf.Positional]
@@ -40,8 +42,11 @@ class List:
         for name in task_names():
             line = f"  {name:<12} {first_line(PRESETS['cpu'][name].task)}"
             console.print(line, highlight=False, soft_wrap=True)
+        console.print(
+            "  digits       images of handwritten digits (`run` alone, preset quick)", highlight=False
+        )
         console.print("[bold]Priors[/bold] (--priors)")
-        for name, prior in PRIORS.items():
+        for name, prior in ALL_PRIORS.items():
             console.print(f"  {name:<12} {first_line(prior)}", highlight=False, soft_wrap=True)
         console.print("[bold]Presets[/bold] (--preset)")
         for name, recipes in PRESETS.items():
@@ -100,7 +105,7 @@ class Run:
 
     Attributes:
         task: a name from `maskprior list`, or "all".
-        priors: names from `maskprior list`, separated by commas.
+        priors: names from `maskprior list`, separated by commas, or "all" of the task's kind.
         seeds: number of seeds; they are 0, 1, 2, …
         preset: "quick" (minutes for everything), "cpu" (the published tables) or "paper" (for a GPU).
         dimension: number of bits n instead of the preset's.
@@ -110,7 +115,7 @@ class Run:
     """
 
     task: Task
-    priors: str = ",".join(PRIORS)
+    priors: str = "all"
     seeds: int = 1
     preset: str = "quick"
     dimension: int | None = None
@@ -122,17 +127,36 @@ class Run:
         """Run what is missing and print the table of what is there."""
         if self.seeds < 1:
             raise ValueError(f"expected seeds ≥ 1 (how many), got {self.seeds}")
-        tasks = task_names() if self.task == "all" else [choose("task", self.task, [*task_names(), "all"])]
-        priors = [choose("prior", name.strip(), list(PRIORS)) for name in self.priors.split(",")]
-        configs = [
-            config
-            for task in tasks
-            for config in make_configs(self.preset, task, priors, range(self.seeds), dimension=self.dimension)
-        ]
+        configs = self._images() if self.task in OFFLINE_TASKS else self._tokens()
         with ProgressReporter(console) as reporter:
             records = sweep(configs, self.out, reporter, jobs=self.jobs, device=Device(self.device))
         print_summary(records, console)
         console.print(f"records in {self.out}; `maskprior report {self.out}` draws them", highlight=False)
+
+    def _tokens(self) -> list[AnyRunConfig]:
+        names = [*task_names(), *OFFLINE_TASKS, "all"]
+        tasks = task_names() if self.task == "all" else [choose("task", self.task, names)]
+        priors = self._priors(PRIORS)
+        return [
+            config
+            for task in tasks
+            for config in make_configs(self.preset, task, priors, range(self.seeds), dimension=self.dimension)
+        ]
+
+    def _images(self) -> list[AnyRunConfig]:
+        from maskprior.vision.presets import digits_recipe
+
+        priors, recipe = self._priors(VISION_PRIORS), digits_recipe()
+        choose("preset", self.preset, [recipe.preset])
+        if self.dimension is not None:
+            raise ValueError(f"expected no dimension with the task {self.task}, got {self.dimension}")
+        return [*recipe.runs(range(self.seeds), priors)]
+
+    def _priors(self, known: Iterable[str]) -> list[str]:
+        names = list(known)
+        if self.priors == "all":
+            return names
+        return [choose("prior", name.strip(), names) for name in self.priors.split(",")]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ SHOWN = {
     "loss_train": "loss {:.4g}",
     "accuracy_seen": "seen {:.1%}",
     "accuracy_unseen": "unseen {:.1%}",
-    "accuracy_validation": "validation {:.1%}",
+    "top1_validation": "validation {:.1%}",
 }
 """Curves named beside a run in progress, where the task has them."""
 

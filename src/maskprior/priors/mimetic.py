@@ -56,7 +56,7 @@ def mimetic_(
         if query_key:
             _set_query_key(attention, query_key_noise, query_key_identity, generator)
         if value_output:
-            _set_value_output(attention, value_noise, -value_identity, generator)
+            set_value_output(attention, value_noise, -value_identity, generator)
 
 
 @torch.no_grad()
@@ -72,9 +72,10 @@ def _set_query_key(
 
 
 @torch.no_grad()
-def _set_value_output(
+def set_value_output(
     attention: ProjectedAttention, noise: float, identity: float, generator: torch.Generator
 ) -> None:
+    """W_O W_V = noise · Z + identity · I in one layer."""
     value, output = attention.value_weight(), attention.output_weight()
     width = value.shape[-1]
     left, right = shared_roots(noisy_identity(width, noise, identity, generator), width)

@@ -16,6 +16,8 @@ from maskprior.integrations.fitting import check_fit
 from maskprior.integrations.lengths import Lengths
 from maskprior.integrations.selection import select
 from maskprior.mask_prior import MaskPrior
+from maskprior.priors.mimetic import set_value_output
+from maskprior.priors.positions import set_sinusoidal_positions
 from maskprior.priors.vision_protocol import ProjectedAttention
 
 
@@ -33,6 +35,10 @@ class VitConfig:
         class_token: a learned token is read out; without one, the mean over patches.
         register_tokens: learned tokens that are not read out.
         drop_path: probability of skipping a branch in the last layer, growing linearly from 0 in the first.
+        positions: "learned" starts the position embeddings at N(0, 0.02²), as timm does; "sinusoidal" at
+            sines and cosines. They are learned in both cases.
+        value_output: "default" starts W_V and W_O as timm does; "mimetic" at W_O W_V = 0.4 Z − 0.4 I, the
+            half of the mimetic initialisation that is not about who attends to whom. The same for all priors.
     """
 
     image_size: tuple[int, int]
@@ -46,6 +52,8 @@ class VitConfig:
     class_token: bool = True
     register_tokens: int = 0
     drop_path: float = 0.0
+    positions: Literal["learned", "sinusoidal"] = "learned"
+    value_output: Literal["default", "mimetic"] = "default"
 
     def __post_init__(self) -> None:
         """Check the values (ValueError)."""
@@ -63,6 +71,12 @@ class VitConfig:
                 f"expected register_tokens ≥ 0 and drop_path in [0, 1), got {self.register_tokens} and "
                 f"{self.drop_path}"
             )
+        for name, choices in (
+            ("positions", ("learned", "sinusoidal")),
+            ("value_output", ("default", "mimetic")),
+        ):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"expected {name} in {choices}, got {getattr(self, name)!r}")
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -114,6 +128,11 @@ class VitModel(nn.Module):
                 reg_tokens=config.register_tokens,
                 drop_path_rate=config.drop_path,
             )
+        if config.positions == "sinusoidal":
+            set_sinusoidal_positions(self)
+        if config.value_output == "mimetic":
+            for attention, _ in self.layer_positions():
+                set_value_output(attention, 0.4, -0.4, generator)
 
     @property
     def grid(self) -> tuple[int, int]:

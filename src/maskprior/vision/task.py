@@ -217,7 +217,7 @@ class VisionStream:
     def probe(self, predict: Predict) -> dict[str, float]:
         """Accuracy and loss on the held-out training images."""
         correct, total, loss = classify(predict, self._normalised(self.validation))
-        return {"loss_validation": loss, "accuracy_validation": correct / total}
+        return {"loss_validation": loss, "top1_validation": correct / total}
 
     def metrics(self, predict: Predict) -> dict[str, Any]:
         """Top-1 accuracy with its interval on what is judged, and digests of the images."""

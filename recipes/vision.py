@@ -1,0 +1,116 @@
+"""Image classification: default, mimetic and impulse initialisation against the mask prior.
+
+    python -m recipes.vision --part digits                        seconds, offline
+    python -m recipes.vision --part main --data CIFAR10           2 CPU cores, about a minute a run
+    accelerate launch -m recipes.vision --part gpu32              one data-centre GPU, or several
+    accelerate launch -m recipes.vision --part paper --data IMAGENET100
+
+Parts, each a folder of one record a run; an interrupted run goes on from its checkpoint:
+
+    main     results/vision           CIFAR-10, 100 images a class, 4 priors × 5 seeds
+    images   results/vision-images    CIFAR-10, fewer and more images, 4 priors × 3 seeds
+    cifar100 results/vision-cifar100  CIFAR-100, 40 images a class, 4 priors × 3 seeds
+    digits   results/vision-digits    scikit-learn's digits, 4 priors × 3 seeds
+    gpu32    results/vision-gpu32     all of CIFAR-10, ViT-Tiny, bf16, 100 epochs, 4 priors × 3 seeds
+    paper    results/vision-paper     ImageNet-100, ViT-Tiny/16, 300 epochs, 4 priors × 1 seed
+
+References: Ma et al. 2026; Trockman and Kolter 2023 (mimetic); Zheng et al. 2025 (impulse).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from maskprior.analysis.report import print_summary
+from maskprior.experiments.presets import choose
+from maskprior.experiments.progress import ProgressReporter
+from maskprior.experiments.sweep import Device, sweep
+from maskprior.vision.presets import VisionRun, cpu_recipe, digits_recipe, gpu32_recipe, paper_recipe
+
+SIZES = (50, 200)
+
+
+def main_runs(data: str = "") -> list[VisionRun]:
+    """The chosen size with five paired seeds."""
+    return cpu_recipe(10, data).runs(range(5))
+
+
+def image_runs(data: str = "") -> list[VisionRun]:
+    """Fewer and more training images, the same number of updates."""
+    return [run for size in SIZES for run in cpu_recipe(10, data, size).runs(range(3))]
+
+
+def cifar100_runs(data: str = "") -> list[VisionRun]:
+    """A sample of CIFAR-100."""
+    return cpu_recipe(100, data, 40).runs(range(3))
+
+
+def digits_runs(data: str = "") -> list[VisionRun]:
+    """scikit-learn's digits; they have no other place."""
+    if data:
+        raise ValueError(f"expected no --data with part digits, got {data!r}")
+    return digits_recipe().runs(range(3))
+
+
+def gpu32_runs(data: str = "") -> list[VisionRun]:
+    """All of CIFAR-10 on a GPU."""
+    return gpu32_recipe(10, data).runs(range(3))
+
+
+def paper_runs(data: str = "") -> list[VisionRun]:
+    """ImageNet-100 on GPUs."""
+    if not data:
+        raise ValueError("expected --data FOLDER with train/CLASS/image and val/CLASS/image for part paper")
+    return paper_recipe(data).runs(range(1))
+
+
+PARTS: dict[str, Callable[[str], list[VisionRun]]] = {
+    "main": main_runs,
+    "images": image_runs,
+    "cifar100": cifar100_runs,
+    "digits": digits_runs,
+    "gpu32": gpu32_runs,
+    "paper": paper_runs,
+}
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Run one part, or what is missing of it.
+
+    Attributes:
+        part: main, images, cifar100, digits, gpu32 or paper.
+        data: folder of the part's data set; "" takes it from the Hugging Face hub.
+        out: folder of the main records; the other parts go beside it, with their name appended.
+        jobs: worker processes on a CPU, one thread each; 1 with accelerate launch.
+        device: "auto" (what accelerate finds) or "cpu".
+    """
+
+    part: str
+    data: str = ""
+    out: Path = Path("results/vision")
+    jobs: int = 1
+    device: str = "auto"
+
+
+def part_folder(out: Path, part: str) -> Path:
+    """Where a part's records go."""
+    return out if part == "main" else out.with_name(f"{out.name}-{part}")
+
+
+def reproduce(command: Reproduce) -> None:
+    """Do what :class:`Reproduce` says."""
+    runs = PARTS[choose("part", command.part, list(PARTS))](command.data)
+    device = Device(command.device, threads=1 if command.device == "cpu" else None)
+    console = Console()
+    with ProgressReporter(console) as reporter:
+        folder = part_folder(command.out, command.part)
+        records = sweep(runs, folder, reporter, jobs=command.jobs, device=device)
+    print_summary(records, console)
+
+
+if __name__ == "__main__":
+    reproduce(tyro.cli(Reproduce, description=__doc__))
