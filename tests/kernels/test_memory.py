@@ -1,0 +1,31 @@
+"""Peak memory beyond attention without a mask: a few bias-sized buffers, whatever the batch."""
+
+import sys
+
+import pytest
+
+from benchmarks.attention import METHODS, WITHOUT_MASK, Options, make_problem, peak_mib
+from maskprior.kernels import native
+
+HEADS, LENGTH = 1, 1024
+LIMIT = 4 * HEADS * LENGTH**2 * 4 / 2**20
+
+
+def extra_peak_mib(method: str, batch: int) -> float:
+    problem = make_problem((batch, HEADS, LENGTH, 16), Options())
+    for name in (WITHOUT_MASK, method):  # what is allocated once and kept
+        problem.backward(problem.forward(METHODS[name]), METHODS[name])
+    peaks = [peak_mib(problem, METHODS[name], "cpu") for name in (method, WITHOUT_MASK)]
+    return peaks[0] - peaks[1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("batch", [1, 32])
+@pytest.mark.skipif(native.LIBRARY.functions is None, reason=native.LIBRARY.reason)
+def test_extra_memory_is_four_biases_at_most(batch: int) -> None:
+    assert extra_peak_mib("native", batch) <= LIMIT
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_equation_would_exceed_it() -> None:
+    assert extra_peak_mib("equation", 32) > 2 * LIMIT
