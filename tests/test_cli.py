@@ -95,9 +95,15 @@ def test_help_is_a_page(command: str, capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "3parity"], "expected a task among 2parity, majority3, cyclic3, digits, all; got '3parity'"),
+        (
+            ["run", "3parity"],
+            "expected a task among 2parity, majority3, cyclic3, addition, subtraction, multiplication",
+        ),
         (["run", "2parity", "--priors", "masc"], "expected a prior among vanilla, qk_svd, qk_optimize, mask"),
-        (["run", "2parity", "--preset", "huge"], "expected a preset among quick, cpu, paper; got 'huge'"),
+        (
+            ["run", "2parity", "--preset", "huge"],
+            "expected a preset among quick, cpu, paper-budget, paper; got 'huge'",
+        ),
         (["run", "2parity", "--seeds", "0"], "expected seeds ≥ 1"),
         (["run", "2parity", "--jobs", "0"], "expected jobs ≥ 1"),
         (["run", "2parity", "--device", "gpu"], "expected device 'auto' or 'cpu', got 'gpu'"),

@@ -1,4 +1,4 @@
-"""The command line: list, show, run, report and doctor."""
+"""The command line: list, show, run, report, ask and doctor."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -6,14 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Protocol
 
+import torch
 import tyro
 from rich.console import Console
+from torch import Tensor
 
 from maskprior.analysis.report import print_summary, write_report
+from maskprior.experiments.ask import ask, layout_of, parse, token_labels
 from maskprior.experiments.config import AnyRunConfig
 from maskprior.experiments.presets import PRESETS, choose, find_recipe, make_configs, task_names
 from maskprior.experiments.progress import ProgressReporter
 from maskprior.experiments.record import read_records
+from maskprior.experiments.restore import find_run, restore
 from maskprior.experiments.sweep import Device, sweep
 from maskprior.experiments.train import TrainingDivergedError
 from maskprior.priors import ALL_PRIORS, PRIORS, VISION_PRIORS
@@ -40,10 +44,10 @@ class List:
         """Print them."""
         console.print("[bold]Tasks[/bold] (maskprior show TASK draws one)")
         for name in task_names():
-            line = f"  {name:<12} {first_line(PRESETS['cpu'][name].task)}"
+            line = f"  {name:<14} {first_line(PRESETS['cpu'][name].task)}"
             console.print(line, highlight=False, soft_wrap=True)
         console.print(
-            "  digits       images of handwritten digits (`run` alone, preset quick)", highlight=False
+            "  digits         images of handwritten digits (`run` alone, preset quick)", highlight=False
         )
         console.print("[bold]Priors[/bold] (--priors)")
         for name, prior in ALL_PRIORS.items():
@@ -85,7 +89,8 @@ class Show:
             console.print(f"target  {task.describe()['target']}", highlight=False)
             console.print(f"seen    {task.describe()['seen']}", highlight=False)
         console.print(f"tokens  {' '.join(task.token_names())}", highlight=False)
-        console.print(draw(task.structure()), highlight=False)
+        for name, layer in distinct_layers(task.structure()):
+            console.print(f"{name}{draw(layer)}", highlight=False, soft_wrap=True)
         path = self.out / f"{task.name}-structure.png"
         save_figure(draw_structure(task.structure(), task.token_names()), path)
         console.print(f"picture {path}", highlight=False)
@@ -107,7 +112,8 @@ class Run:
         task: a name from `maskprior list`, or "all".
         priors: names from `maskprior list`, separated by commas, or "all" of the task's kind.
         seeds: number of seeds; they are 0, 1, 2, …
-        preset: "quick" (minutes for everything), "cpu" (the published tables) or "paper" (for a GPU).
+        preset: "quick" (minutes for everything), "cpu" (the published tables), "paper-budget" (short
+            arithmetic) or "paper" (Boolean, for a GPU).
         dimension: number of bits n instead of the preset's.
         out: folder of the records; made if missing.
         jobs: worker processes side by side, one thread each.
@@ -135,7 +141,7 @@ class Run:
 
     def _tokens(self) -> list[AnyRunConfig]:
         names = [*task_names(), *OFFLINE_TASKS, "all"]
-        tasks = task_names() if self.task == "all" else [choose("task", self.task, names)]
+        tasks = task_names(self.preset) if self.task == "all" else [choose("task", self.task, names)]
         priors = self._priors(PRIORS)
         return [
             config
@@ -201,13 +207,64 @@ class Doctor:
         print_report(examine(), console.file)
 
 
+@dataclass(frozen=True)
+class Ask:
+    """Let a trained model answer: maskprior ask runs/….json "123+456".
+
+    Prints the answer, whether it is right, and the probability that the model gives to each digit; draws the
+    attention with which it came by it.
+
+    Attributes:
+        run: record of an arithmetic run, with its weights beside it, or a folder with one.
+        expression: two numbers with the sign of the operation between them.
+        out: folder of the picture ask-attention.png.
+    """
+
+    run: Folder
+    expression: Annotated[str, tyro.conf.Positional]
+    out: Path = Path()
+
+    def __call__(self, console: Console) -> None:
+        """Ask and print."""
+        from maskprior.analysis.plots import draw_structure
+        from maskprior.analysis.style import save_figure
+
+        record, model = restore(find_run(self.run))
+        layout = layout_of(record)
+        answer = ask(model, layout, parse(self.expression, layout))
+        verdict = "right" if answer.result == answer.exact else f"wrong, it is {answer.exact}"
+        console.print(f"{self.expression.strip()} = {answer.result}  ({verdict})", highlight=False)
+        digits = zip(answer.digits, answer.confidences, strict=True)
+        chances = "  ".join(f"{digit} {chance:.1%}" for digit, chance in digits)
+        console.print(f"confidence {answer.confidence:.1%}   digits: {chances}", highlight=False)
+        path = self.out / "ask-attention.png"
+        names = token_labels(layout.names, answer.tokens)
+        title = f"{self.expression.strip()} = {answer.result}: attention"
+        save_figure(draw_structure(answer.attention, names, title), path)
+        console.print(f"picture {path}", highlight=False, soft_wrap=True)
+
+
 COMMANDS: dict[str, Callable[..., Command]] = {
     "list": List,
     "show": Show,
     "run": Run,
     "report": Report,
+    "ask": Ask,
     "doctor": Doctor,
 }
+
+
+def distinct_layers(structure: Tensor) -> list[tuple[str, Tensor]]:
+    """What can be drawn of a structure: itself, or one of each run of equal layers, with a heading."""
+    if structure.dim() < 4:
+        return [("", structure)]
+    starts = [i for i in range(len(structure)) if i == 0 or not torch.equal(structure[i], structure[i - 1])]
+    ends = [*starts[1:], len(structure)]
+    headings = [
+        f"layer {end}:\n" if end == start + 1 else f"layers {start + 1} to {end}:\n"
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    return [(heading, structure[start]) for heading, start in zip(headings, starts, strict=True)]
 
 
 def first_line(documented: Callable[..., object]) -> str:

@@ -24,6 +24,7 @@ _NOT_NEGATIVE = (
 )
 # Options of few runs: left out of the JSON where they are not used, so that other runs keep their names.
 _RARE = {"mask_weight_decay": 0.0, "ema_decay": 0.0, "gradient_clip": 0.0, "cpu_chunk": None}
+_RARE_MODEL = {"positions": "learned", "block_of_layer": ()}
 
 
 @dataclass(frozen=True)
@@ -159,18 +160,19 @@ class RunConfig(Generic[TaskT, ModelT]):
 
     def to_json(self) -> dict[str, Any]:
         """The ``config`` field of the record."""
-        training = asdict(self.training)
-        training["betas"] = list(self.training.betas)
-        for name, unused in _RARE.items():
-            if training[name] == unused:
-                del training[name]
         return {
             "variant": self.label,
             "task": self.task.describe(),
             "prior": {"name": self.prior.name, **self.prior.options},
-            "model": asdict(self.model),  # type: ignore[call-overload]
-            "training": training,
+            "model": _without(asdict(self.model), _RARE_MODEL),  # type: ignore[call-overload]
+            "training": _without(asdict(self.training), _RARE),
         }
+
+
+def _without(values: dict[str, Any], unused: Mapping[str, object]) -> dict[str, Any]:
+    """The values, as JSON has them, less those that say that an option is not used."""
+    kept = {name: value for name, value in values.items() if name not in unused or value != unused[name]}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in kept.items()}
 
 
 AnyRunConfig = RunConfig[Any, Any]

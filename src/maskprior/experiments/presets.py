@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 
 from maskprior.experiments.config import PriorConfig, RunConfig, TrainingConfig
 from maskprior.models import TransformerConfig
+from maskprior.tasks.arithmetic_tasks import addition, multiplication, subtraction
 from maskprior.tasks.base import Task, TokenInterface
 from maskprior.tasks.gotu import BOOLEAN_TASKS
 
@@ -29,13 +30,30 @@ REFERENCE = replace(
 """The reference architecture of Abbe et al. 2023, appendix."""
 
 
+COLUMNS = replace(SMALL, depth=3, query_key_gain=1.0)
+"""For additions and subtractions."""
+
+PRODUCTS = replace(
+    SMALL,
+    width=32,
+    heads=3,
+    head_width=8,
+    mlp_width=32,
+    token_std=0.1,
+    query_key_gain=1.0,
+    dropout=0.1,
+    block_of_layer=(0, 1, 1, 1),
+)
+"""For multiplications: a block forms the products, another adds and carries in all layers after it."""
+
+
 @dataclass(frozen=True)
 class Recipe:
     """One task at one preset.
 
     Attributes:
         task: makes the task, given its dimension.
-        dimension: n.
+        dimension: n: bits of a rule, digits of the (first) number.
         model: architecture, to be fitted to the task's tokens.
         training: the same for all priors.
     """
@@ -70,17 +88,49 @@ def _paper(task: str, epochs: int, seen_share: float, learning_rate: float) -> R
     return Recipe(BOOLEAN_TASKS[task], 15, REFERENCE, training)
 
 
+def _columns(task: Callable[[int], Task], steps: int) -> Recipe:
+    training = TrainingConfig(
+        steps=steps,
+        learning_rate=3e-3,
+        batch_size=128,
+        optimizer="adamw",
+        weight_decay=0.3,
+        betas=(0.9, 0.98),
+        warmup_steps=min(100, steps // 4),
+    )
+    return Recipe(task, 3, COLUMNS, training)
+
+
+def _products(steps: int) -> Recipe:
+    training = replace(
+        _columns(multiplication, steps).training, learning_rate=2e-3, batch_size=100, weight_decay=1.0
+    )
+    return Recipe(multiplication, 3, PRODUCTS, training)
+
+
+def _arithmetic(sums: int, products: int) -> dict[str, Recipe]:
+    """Steps of an addition or a subtraction, and of a multiplication."""
+    return {
+        "addition": _columns(addition, sums),
+        "subtraction": _columns(subtraction, sums),
+        "multiplication": _products(products),
+    }
+
+
 PRESETS: dict[str, dict[str, Recipe]] = {
     "quick": {
         "2parity": _quick("2parity", 6, 300, 2e-3),
         "majority3": _quick("majority3", 4, 300, 5e-4),
         "cyclic3": _quick("cyclic3", 4, 500, 2e-3),
+        **_arithmetic(250, 500),
     },
     "cpu": {
         "2parity": _cpu("2parity", 6, 400, 2e-3),
         "majority3": _cpu("majority3", 4, 300, 5e-4),
         "cyclic3": _cpu("cyclic3", 4, 800, 2e-3),
+        **_arithmetic(2000, 3000),
     },
+    "paper-budget": _arithmetic(400, 1500),
     "paper": {
         "2parity": _paper("2parity", 20, 3 / 4, 1e-5),
         "majority3": _paper("majority3", 30, 3 / 4, 1e-5),
@@ -101,9 +151,14 @@ def choose(kind: str, name: str, choices: Sequence[str]) -> str:
     return name
 
 
-def task_names() -> list[str]:
-    """Every task that some preset knows."""
-    return list(dict.fromkeys(task for recipes in PRESETS.values() for task in recipes))
+def task_names(preset: str | None = None) -> list[str]:
+    """Every task that the preset, or some preset, knows.
+
+    Raises:
+        ValueError: unknown preset.
+    """
+    chosen = PRESETS.values() if preset is None else [PRESETS[choose("preset", preset, list(PRESETS))]]
+    return list(dict.fromkeys(task for recipes in chosen for task in recipes))
 
 
 def find_recipe(preset: str, task: str) -> Recipe:
@@ -113,7 +168,7 @@ def find_recipe(preset: str, task: str) -> Recipe:
         ValueError: unknown preset or task, with the choices.
     """
     recipes = PRESETS[choose("preset", preset, list(PRESETS))]
-    return recipes[choose("task", task, list(recipes))]
+    return recipes[choose(f"task of preset {preset}", task, list(recipes))]
 
 
 def make_configs(
@@ -122,7 +177,7 @@ def make_configs(
     """One configuration per seed and prior, seeds outermost, so that early results compare all priors.
 
     Args:
-        preset: "quick", "cpu" or "paper".
+        preset: name of a preset.
         task: name of a task.
         priors: names of priors.
         seeds: root seeds.

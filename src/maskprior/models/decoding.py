@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from maskprior import functional
-from maskprior.models.transformer import Block, Transformer
+from maskprior.models.transformer import Transformer
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,9 @@ class CachedDecoder:
         start, end = self.seen, self.seen + tokens.shape[1]
         if end > self._model.config.length:
             raise ValueError(f"expected at most {self._model.config.length} tokens in all, got {end}")
-        x = torch.nn.functional.embedding(tokens, self._model.token) + self._model.position[start:end]
+        x = self._model.place(torch.nn.functional.embedding(tokens, self._model.token), start)
         keys, values = [], []
-        for layer, block in enumerate(self._model.blocks):
-            assert isinstance(block, Block)  # the type that Transformer puts there
+        for layer, block in enumerate(self._model.layers):
             query, key, value = block.attention.project(block.attention_norm(x))
             keys.append(torch.cat([self._keys[layer], key], dim=2) if start else key)
             values.append(torch.cat([self._values[layer], value], dim=2) if start else value)

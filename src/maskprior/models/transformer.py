@@ -26,6 +26,10 @@ class TransformerConfig:
         width, depth, heads, head_width, mlp_width: the usual sizes.
         token_std: standard deviation of the initial token embeddings.
         position_std: the same for the learned absolute position embeddings; 0 starts them at zero.
+        positions: "learned", or "none": then the prior alone tells positions apart, and what is learned at
+            one holds at all that the structure treats alike.
+        block_of_layer: which block's weights serve each layer, such as (0, 1, 1, 1), numbered as they come
+            (Dehghani et al. 2019, "Universal Transformers"); priors stay one a layer. Empty: one block each.
         query_key_gain: factor on the initial query and key weights.
         dropout: probability, on the residual branches.
     """
@@ -44,6 +48,8 @@ class TransformerConfig:
     position_std: float = 0.02
     query_key_gain: float = 1.0
     dropout: float = 0.0
+    positions: Literal["learned", "none"] = "learned"
+    block_of_layer: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the values (ValueError)."""
@@ -57,6 +63,12 @@ class TransformerConfig:
             raise ValueError(f"expected dropout in [0, 1), got {self.dropout}")
         if self.readout not in ("cls", "tokens"):
             raise ValueError(f"expected readout 'cls' or 'tokens', got {self.readout!r}")
+        if self.positions not in ("learned", "none"):
+            raise ValueError(f"expected positions 'learned' or 'none', got {self.positions!r}")
+        if self.block_of_layer and len(self.block_of_layer) != self.depth:
+            raise ValueError(f"expected block_of_layer for {self.depth} layers, got {self.block_of_layer}")
+        if list(dict.fromkeys(self.block_of_layer)) != list(range(len(set(self.block_of_layer)))):
+            raise ValueError(f"expected blocks numbered 0, 1, … as they come, got {self.block_of_layer}")
         if self.causal and self.readout == "cls":
             raise ValueError("expected readout='tokens' with causal=True: a first token sees no other")
 
@@ -125,15 +137,23 @@ class Transformer(nn.Module):
         generator = torch.Generator().manual_seed(0) if generator is None else generator
         self.config = config
         self.token = embedding(config.vocab_size, config.width, config.token_std, generator)
-        self.position = embedding(config.attended_length, config.width, config.position_std, generator)
+        position = embedding(config.attended_length, config.width, config.position_std, generator)
+        self.position = position if config.positions == "learned" else None
         self.readout = (
             embedding(1, config.width, config.token_std, generator) if config.readout == "cls" else None
         )
-        self.blocks = nn.ModuleList(Block(config, generator) for _ in range(config.depth))
+        blocks = len(set(config.block_of_layer)) or config.depth
+        self.blocks = nn.ModuleList(Block(config, generator) for _ in range(blocks))
         self.norm = nn.LayerNorm(config.width)
         self.head = linear(config.width, config.outputs, generator)
         self.priors = nn.ModuleList()
         self.prior_of_layer: tuple[int | None, ...] = (None,) * config.depth
+
+    @property
+    def layers(self) -> list[Block]:
+        """The block of each layer."""
+        blocks = [block for block in self.blocks if isinstance(block, Block)]
+        return [blocks[index] for index in self.config.block_of_layer or range(len(blocks))]
 
     def set_priors(self, priors: Sequence[MaskPrior | None]) -> None:
         """Give each layer its prior (None: no prior). One object named twice is shared, M and bias both.
@@ -170,7 +190,11 @@ class Transformer(nn.Module):
         x = nn.functional.embedding(tokens, self.token)
         if self.readout is not None:
             x = torch.cat([self.readout.expand(len(x), 1, -1), x], dim=1)
-        return x + self.position[: x.shape[1]]
+        return self.place(x, 0)
+
+    def place(self, x: Tensor, start: int) -> Tensor:
+        """Tokens ``[batch, length, width]`` plus the embeddings of positions ``start, start + 1, …``."""
+        return x if self.position is None else x + self.position[start : start + x.shape[1]]
 
     def _look_up(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
         """``embed(tokens)``, and qkv(LN x) of the first layer where it is cheap.
@@ -179,15 +203,16 @@ class Transformer(nn.Module):
         is embedded and projected once and then looked up. The projection is None where that is no less work
         (a large vocabulary, a small batch), or the only layer is the last.
         """
-        block, (batch, length), kinds = self.blocks[0], tokens.shape, self.config.vocab_size
+        block, (batch, length), kinds = self.layers[0], tokens.shape, self.config.vocab_size
         extra = int(self.readout is not None)
         rows = extra + length * kinds
-        if not isinstance(block, Block) or 2 * rows > batch * (extra + length) or len(self.blocks) == 1:
+        position = self.position
+        if position is None or 2 * rows > batch * (extra + length) or self.config.depth == 1:
             return self.embed(tokens), None
-        table = (self.token + self.position[extra : extra + length, None]).flatten(0, 1)
+        table = (self.token + position[extra : extra + length, None]).flatten(0, 1)
         index = tokens + kinds * torch.arange(length, device=tokens.device) + extra
         if self.readout is not None:
-            table = torch.cat([self.readout + self.position[:1], table])
+            table = torch.cat([self.readout + position[:1], table])
             index = nn.functional.pad(index, (1, 0))
         projected = block.attention.qkv(block.attention_norm(table))
         return nn.functional.embedding(index, table), nn.functional.embedding(index, projected)
@@ -215,9 +240,9 @@ class Transformer(nn.Module):
         self._check(tokens)
         x, projected = self._look_up(tokens)
         biases, allowed = self.layer_biases(x.shape[1]), self.allowed(x.shape[1])
-        for depth, (block, bias) in enumerate(zip(self.blocks, biases, strict=True), start=1):
+        for depth, (block, bias) in enumerate(zip(self.layers, biases, strict=True), start=1):
             # Nothing reads the other positions of the last layer when the read-out token alone is used.
-            last = self.readout is not None and depth == len(self.blocks)
+            last = self.readout is not None and depth == len(biases)
             x = block(x, bias, allowed, slice(0, 1) if last else None, projected)
             projected = None
         outputs: Tensor = self.head(self.norm(x))
@@ -231,9 +256,7 @@ class Transformer(nn.Module):
         self._check(tokens)
         x = self.embed(tokens)
         biases, allowed = self.layer_biases(x.shape[1]), self.allowed(x.shape[1])
-        for block, bias in zip(self.blocks, biases, strict=True):
-            if not isinstance(block, Block):
-                raise TypeError(f"expected a Block, got {type(block).__name__}")
+        for block, bias in zip(self.layers, biases, strict=True):
             yield block.attention, block.attention_norm(x)
             x = block(x, bias, allowed)
 

@@ -73,6 +73,55 @@ def _digits(layout: Layout, wanted: Iterable[int]) -> list[str]:
     return [name for column in wanted for name in (f"a{column}", f"b{column}") if name in there]
 
 
+def product_scratch(digits: tuple[int, int]) -> tuple[str, ...]:
+    """Names of the scratch tokens of :func:`products`: z0, … (nothing), and p_ij for each product a_i·b_j."""
+    m, n = digits
+    idle = [f"z{index}" for index in range(max(1, min(m, n) - 1))]
+    return (*idle, *(f"p{i}_{j}" for i in reversed(range(m)) for j in reversed(range(n))))
+
+
+def products(layout: Layout, sums: int) -> Tensor:
+    """Partial products and their sums, column by column: ``[1 + sums, 3, N, N]``, three groups of heads.
+
+    In the first layer the scratch token p_ij reads a_i and b_j, so that their product can form there. In each
+    of the ``sums`` layers after it, slot k reads
+
+        head 0   p_ij with i + j = k       whose units belong to this column
+        head 1   p_ij with i + j = k − 1   whose tens do
+        head 2   slot k − 1                whose carry does
+
+    A head's read is a mean. So that means are in proportion to sums, every slot reads as many tokens as the
+    fullest one: z0, z1, … stand in for products that are not there. Carries move one column a layer.
+
+    Raises:
+        ValueError: not a multiplication, not an encoder, its scratch tokens are not those of
+            :func:`product_scratch`, or ``sums`` < 1.
+    """
+    if layout.operation != "multiplication" or layout.causal:
+        raise ValueError(
+            f"expected the encoder of a multiplication, got {layout.order} of {layout.operation}"
+        )
+    if layout.scratch != product_scratch(layout.digits):
+        raise ValueError(f"expected scratch={product_scratch(layout.digits)}, got {layout.scratch}")
+    if sums < 1:
+        raise ValueError(f"expected sums ≥ 1, got {sums}")
+    m, n = layout.digits
+    pairs = [(i, j) for i in range(m) for j in range(n)]
+    form = wire(layout, {f"p{i}_{j}": f"a{i} b{j}" for i, j in pairs})
+    units, tens, carry = {}, {}, {}
+    for column, slot in enumerate(layout.slot_names):
+        units[slot] = _as_many([f"p{i}_{j}" for i, j in pairs if i + j == column], min(m, n))
+        tens[slot] = _as_many([f"p{i}_{j}" for i, j in pairs if i + j == column - 1], min(m, n))
+        carry[slot] = layout.slot_names[column - 1] if column > 0 else "z0"
+    add = torch.stack([wire(layout, wiring) for wiring in (units, tens, carry)])
+    return torch.stack([form.expand_as(add), *[add] * sums])
+
+
+def _as_many(there: list[str], count: int) -> str:
+    """The tokens, with idle ones up to ``count``; one idle token where there is none."""
+    return " ".join([*there, *(f"z{index}" for index in range(count - len(there)))]) if there else "z0"
+
+
 def shuffled(structure: Tensor, generator: torch.Generator) -> Tensor:
     """The same number of reads in the wrong place: what each token reads is renumbered by one permutation."""
     order = torch.randperm(structure.shape[-1], generator=generator)
