@@ -127,7 +127,7 @@ def addition_table() -> list[RunConfig]:
 
 def decoder() -> list[RunConfig]:
     """The same for a decoder that writes the most significant digit first, and so must look ahead."""
-    return sums(addition(order="decoder")).steps(DECODER_STEPS).runs(WITH_CONTROLS)
+    return sums(addition(order="decoder")).steps(DECODER_STEPS).runs(tuple(PRIORS))
 
 
 def grid() -> list[RunConfig]:
@@ -168,7 +168,7 @@ def length() -> list[RunConfig]:
     trained, room = LENGTHS
     setting = sums(addition(room, trained_digits=trained))
     setting = replace(setting, model=replace(setting.model, depth=6, block_of_layer=(0,) * 6))
-    return [*setting.runs(tuple(PRIORS)), *_without_positions(setting, ("vanilla", "mask", "mask-frozen"))]
+    return [*setting.runs(tuple(PRIORS)), *_without_positions(setting, ("vanilla", "mask"))]
 
 
 def _without_positions(setting: Setting, names: Sequence[str]) -> list[RunConfig]:

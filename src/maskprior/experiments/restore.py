@@ -50,12 +50,12 @@ def restore(path: Path) -> tuple[RunRecord, Transformer]:
         raise ValueError(f"expected the weights of {path.name} beside it, got no {file.name}; run it again")
     tensors = read_tensors(file)
     logits = [tensors[name] for name in sorted(tensors, key=_number) if name.startswith("priors.")]
-    if logits:
-        priors = [MaskPrior(tensor) for tensor in logits]
-        model.set_priors(priors * model.config.depth if len(priors) == 1 else priors)
     try:
+        if logits:
+            priors = [MaskPrior(tensor) for tensor in logits]
+            model.set_priors(priors * model.config.depth if len(priors) == 1 else priors)
         model.load_state_dict(tensors)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         raise ValueError(
             f"expected the weights of {path.name} in {file.name}, got others: {error}"
         ) from error
