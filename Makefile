@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser check format reproduce-boolean reproduce-persistence clean
+.PHONY: help install demo test test-browser check format reproduce-boolean reproduce-arithmetic reproduce-persistence clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ format: $(STAMP) ## mend what ruff can mend
 
 reproduce-boolean: $(STAMP) ## the published Boolean tables, from nothing or from where they stopped
 	$(BIN)/python -m recipes.boolean --out results/boolean --jobs $(JOBS)
+
+reproduce-arithmetic: $(STAMP) ## the published arithmetic tables, from nothing or from where they stopped
+	$(BIN)/python -m recipes.arithmetic --out results/arithmetic --jobs $(JOBS)
 
 reproduce-persistence: $(STAMP) ## the published persistence experiments, from nothing or from where they stopped
 	$(BIN)/python -m recipes.persistence --out results/persistence --jobs $(JOBS)

@@ -185,6 +185,7 @@ def three_by_one() -> list[RunConfig]:
 def two_by_two() -> list[RunConfig]:
     """Two 2-digit numbers."""
     setting = products(multiplication(2, 2, pairs=300, sums=5)).steps(6000)
+    setting = replace(setting, training=replace(setting.training, weight_decay=3.0))
     return [*_without_positions(setting, ("vanilla", "mask")), *setting.runs(tuple(PRIORS))]
 
 
