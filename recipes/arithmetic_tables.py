@@ -31,11 +31,11 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "arithmetic"
 FIGURES = ROOT / "docs" / "figures"
 METRICS = ("sequence_accuracy", "digit_accuracy", "loss")
-SHOWN_STEPS = (100, 200, 300, 500, 1000, 1500, 2000)
+SHOWN_STEPS = (100, 200, 300, 500, 750, 1000, 1500)
 EXPERIMENTS = {
     "addition": "3 + 3 digits, 4,000 pairs, 400 steps",
     "decoder": "the same, decoder, 800 steps",
-    "steps": "the same, encoder, 2,000 steps, each at its best",
+    "steps": "the same, encoder, 1,500 steps, each at its best",
     "3x1": "3 × 1 digits, 270 pairs",
     "2x2": "2 × 2 digits, 300 pairs",
     "3x3": "3 × 3 digits, 30,000 pairs",
