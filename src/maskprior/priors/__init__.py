@@ -12,6 +12,7 @@ from maskprior.priors.mimetic import mimetic_
 from maskprior.priors.protocol import Prior, PriorModel
 from maskprior.priors.qk_optimize import qk_optimize_
 from maskprior.priors.qk_svd import qk_svd_
+from maskprior.priors.toeplitz import ToeplitzPrior, alibi_, toeplitz_
 from maskprior.priors.vision_protocol import VisionPrior, VisionPriorModel
 
 PRIORS: dict[str, Prior] = {
@@ -30,25 +31,37 @@ VISION_PRIORS: dict[str, VisionPrior] = {
 }
 """For models of image patches."""
 
+LANGUAGE_PRIORS: dict[str, Prior] = {
+    "vanilla": vanilla_,
+    "alibi": alibi_,
+    "mask": mask_,
+    "toeplitz": toeplitz_,
+}
+"""For decoders of text."""
+
 ALL_PRIORS: dict[str, Callable[..., None]] = {
-    name: {**PRIORS, **VISION_PRIORS}[name]
-    for name in ("vanilla", "qk_svd", "qk_optimize", "mimetic", "impulse", "mask")
+    name: {**PRIORS, **VISION_PRIORS, **LANGUAGE_PRIORS}[name]
+    for name in ("vanilla", "qk_svd", "qk_optimize", "mimetic", "impulse", "alibi", "mask", "toeplitz")
 }
 """Every prior by its name, in the order of tables."""
 
 __all__ = [
     "ALL_PRIORS",
+    "LANGUAGE_PRIORS",
     "PRIORS",
     "VISION_PRIORS",
     "Prior",
     "PriorModel",
+    "ToeplitzPrior",
     "VisionPrior",
     "VisionPriorModel",
+    "alibi_",
     "impulse_",
     "mask_",
     "mimetic_",
     "pattern_distance",
     "qk_optimize_",
     "qk_svd_",
+    "toeplitz_",
     "vanilla_",
 ]

@@ -1,0 +1,1 @@
+"""Language modelling: text, tokenizers, decoders, causal priors of the distance, perplexity, generation."""
