@@ -20,6 +20,7 @@ from maskprior.experiments.record import read_records
 from maskprior.experiments.restore import find_run, restore
 from maskprior.experiments.sweep import Device, sweep
 from maskprior.experiments.train import TrainingDivergedError
+from maskprior.language.generate import Generate
 from maskprior.priors import ALL_PRIORS, PRIORS, VISION_PRIORS
 from maskprior.structures import draw
 from maskprior.tasks.boolean import BooleanTask
@@ -251,6 +252,7 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "report": Report,
     "ask": Ask,
     "doctor": Doctor,
+    "generate": Generate,
 }
 
 

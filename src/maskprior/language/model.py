@@ -9,6 +9,7 @@ from typing_extensions import Self
 
 from maskprior.integrations.lengths import Lengths
 from maskprior.mask_prior import MaskPrior
+from maskprior.models.decoding import CachedDecoder
 from maskprior.models.transformer import INTEGERS, Transformer, TransformerConfig
 from maskprior.priors.toeplitz import ToeplitzPrior
 
@@ -88,6 +89,10 @@ class LanguageModel(Transformer):
             return super().place(x, start)
         positions = torch.arange(start, start + x.shape[1], device=x.device)
         return x + self.position[positions.clamp(max=len(self.position) - 1)]
+
+    def decoder(self, longest: int) -> CachedDecoder:
+        """A decoder with an empty cache, for at most so many tokens."""
+        return CachedDecoder(self.stretched(longest))
 
     def stretched(self, length: int) -> Self:
         """The same weights as a model of another length, for those who ask ``config`` how long it is."""

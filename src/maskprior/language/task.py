@@ -1,6 +1,6 @@
 """Language modelling as a task: text, a causal structure of the distance, loss, perplexity."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,6 +17,14 @@ from maskprior.structures import linear_distance, relative_distance
 from maskprior.tasks.base import Predict, Reader
 
 EXAMPLES = 16
+EXAMPLE_LENGTH = 128
+Decay = Literal["halving", "linear"]
+
+
+def distance_structure(length: int, reaches: Sequence[float], decay: Decay) -> Tensor:
+    """Causal interaction that falls with the distance, ``[heads, length, length]``, one reach a head."""
+    make = relative_distance if decay == "halving" else linear_distance
+    return make(length, list(reaches), causal=True)
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,7 @@ class LanguageTask:
     vocab_size: int
     length: int
     reaches: tuple[float, ...]
-    decay: Literal["halving", "linear"] = "halving"
+    decay: Decay = "halving"
     packing: Literal["packed", "documents"] = "packed"
     judge: Literal["test", "validation"] = "test"
     probe_tokens: int = 8192
@@ -91,8 +99,7 @@ class LanguageTask:
 
     def structure(self) -> Tensor:
         """Causal interaction that falls with the distance, ``[heads, N, N]``."""
-        make = relative_distance if self.decay == "halving" else linear_distance
-        return make(self.length, list(self.reaches), causal=True)
+        return distance_structure(self.length, self.reaches, self.decay)
 
     def token_names(self) -> list[str]:
         """0, 1, …: the positions."""
@@ -186,9 +193,9 @@ class LanguageStream:
     def examples(self) -> Tensor:
         """The first blocks of the validation split, on which attention is shown."""
         tokens = self.corpus.validation.tokens
-        length = min(self.task.length, len(tokens))
-        count = max(1, min(EXAMPLES, len(tokens) // self.task.length))
-        rows = torch.stack([torch.from_numpy(tokens[i * length : (i + 1) * length].astype("int64")) for i in range(count)])
+        length = min(self.task.length, EXAMPLE_LENGTH, len(tokens))
+        count = min(EXAMPLES, len(tokens) // length)
+        rows = torch.from_numpy(tokens[: count * length].astype("int64")).view(count, length)
         return rows.to(self.reader.device)
 
 

@@ -1,5 +1,6 @@
 """Tokenizers: a byte-level BPE trained on the training split, or any that ``tokenizers`` can load."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -80,14 +81,23 @@ def load_tokenizer(location: str) -> Tokenizer:
     """
     path = Path(location).expanduser()
     file = path / "tokenizer.json" if path.is_dir() else path
+    if file.is_file():
+        return as_text(Tokenizer.from_str(_checked_json(file)))
+    if path.is_dir() or path.is_absolute() or path.suffix == ".json":
+        raise TextError(f"{location}: expected tokenizer.json there, or the hub id of a tokenizer")
+    return as_text(Tokenizer.from_pretrained(location))
+
+
+def _checked_json(file: Path) -> str:
+    """The file's text, if it is that of a tokenizer."""
     try:
-        if file.is_file():
-            return as_text(Tokenizer.from_file(str(file)))
-        if not path.is_dir() and not path.is_absolute():
-            return as_text(Tokenizer.from_pretrained(location))
-    except Exception as error:  # noqa: BLE001 -- tokenizers raises plain Exception
-        raise TextError(f"{location}: expected a tokenizer, got: {error}") from error
-    raise TextError(f"{location}: expected tokenizer.json there, or the hub id of a tokenizer")
+        text = file.read_text("utf-8")
+        values = json.loads(text)
+    except ValueError as error:
+        raise TextError(f"{file}: expected the JSON of a tokenizer, got: {error}") from error
+    if not isinstance(values, dict) or not isinstance(values.get("model"), dict):
+        raise TextError(f"{file}: expected the JSON of a tokenizer with a model, got another")
+    return text
 
 
 def as_text(tokenizer: Tokenizer) -> Tokenizer:
