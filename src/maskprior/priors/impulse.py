@@ -16,8 +16,8 @@ def impulse_(
     generator: torch.Generator,
     *,
     kernel_size: int = 3,
-    strength: float = 5.0,
-    tolerance: float = 0.01,
+    strength: float = 8.0,
+    tolerance: float = 0.1,
     sinusoidal: bool = True,
 ) -> None:
     """Query and key weights whose scores on the positions are an impulse at an offset of a k × k filter.

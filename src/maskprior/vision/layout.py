@@ -23,7 +23,7 @@ def head_structure(head: str, height: int, width: int) -> Tensor:
     Raises:
         ValueError: an unknown kind or its numbers are wrong.
     """
-    kind, *numbers = head.split()
+    kind, *numbers = head.split() or [""]
     try:
         values = [float(number) for number in numbers]
         if kind == "free" and not values:

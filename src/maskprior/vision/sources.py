@@ -130,7 +130,7 @@ class _Paths:
     paths: tuple[Path, ...]
 
     def open(self, index: int) -> Image.Image:
-        return Image.open(self.paths[index])
+        return Image.open(BytesIO(self.paths[index].read_bytes()))
 
     def where(self, index: int) -> str:
         return str(self.paths[index])
@@ -144,7 +144,8 @@ class _Rows:
 
     def open(self, index: int) -> Image.Image:
         cell = self.data[index][self.column]
-        return Image.open(cell["path"] if cell["bytes"] is None else BytesIO(cell["bytes"]))
+        data = Path(cell["path"]).read_bytes() if cell["bytes"] is None else cell["bytes"]
+        return Image.open(BytesIO(data))
 
     def where(self, index: int) -> str:
         return f"{self.name}, row {index}"
@@ -230,7 +231,13 @@ def hub(config: DataConfig, split: str) -> Source:
 
     place = Path(config.location)
     saved = any((place / name).exists() for name in ("dataset_dict.json", "state.json"))
-    loaded = datasets.load_from_disk(config.location) if saved else datasets.load_dataset(config.location)
+    try:
+        loaded = datasets.load_from_disk(config.location) if saved else datasets.load_dataset(config.location)
+    except (ValueError, IndexError) as error:  # IndexError: a saved split without rows
+        raise DataError(
+            f"{config.location}: expected a data set with rows in every split, got one that datasets cannot "
+            f"load ({error})"
+        ) from error
     if not isinstance(loaded, datasets.DatasetDict):
         loaded = {"train": loaded}
     if split not in loaded:
