@@ -21,12 +21,9 @@ from maskprior.experiments.run import record_path
 from maskprior.experiments.streamed import execute_streamed
 from maskprior.experiments.sweep import Device, sweep
 from maskprior.experiments.train import TrainingDivergedError
+from tests.experiments.toy_stream import toy_config
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-
-from toy_stream import toy_config  # noqa: E402
-
+SCRIPT = Path(__file__).with_name("toy_stream.py")
 Points = list[tuple[int, dict[str, float]]]
 
 
@@ -49,7 +46,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 def test_an_interrupted_run_ends_with_the_same_bits(
     optimizer: str, ema: float, broken_from: int, tmp_path: Path
 ) -> None:
-    options = {"optimizer": optimizer, "ema": ema}
+    options: dict[str, Any] = {"optimizer": optimizer, "ema": ema}
     whole = run(tmp_path / "whole", **options)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "parts", broken_from=broken_from, **options)
@@ -66,10 +63,10 @@ def test_an_interrupted_run_ends_with_the_same_bits(
 
 def test_learning_happens_and_depends_on_what_is_drawn(tmp_path: Path) -> None:
     record = run(tmp_path / "a")
-    assert record.curves["loss_validation"][-1] < 0.9 * record.curves["loss_validation"][0]
+    assert record.curves["loss_validation"][-1] < 0.95 * record.curves["loss_validation"][0]
     other = run(tmp_path / "b", dropout=0.0)
     assert other.metrics["loss"] != record.metrics["loss"]
-    assert record.metrics["images_per_second"] > 0 if "images_per_second" in record.metrics else True
+    assert record.metrics["images_per_second"] > 0
 
 
 def test_the_average_is_what_is_judged(tmp_path: Path) -> None:
@@ -134,12 +131,10 @@ def test_two_processes_do_what_one_does(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    single = subprocess.run(
-        [sys.executable, HERE / "toy_stream.py", tmp_path / "1"], check=False, env=os.environ
-    )
+    single = subprocess.run([sys.executable, SCRIPT, tmp_path / "1"], check=False)
     workers = [
         subprocess.Popen(
-            [sys.executable, HERE / "toy_stream.py", tmp_path / "2"],
+            [sys.executable, SCRIPT, tmp_path / "2"],
             env={
                 **os.environ,
                 "RANK": str(rank),

@@ -122,7 +122,6 @@ def toy_config(
     ema: float = 0.9,
     optimizer: str = "adamw",
     broken_from: int = 10**9,
-    **training: Any,
 ) -> AnyRunConfig:
     settings = TrainingConfig(
         steps=12,
@@ -134,7 +133,6 @@ def toy_config(
         probes=4,
         ema_decay=ema,
         gradient_clip=1.0,
-        **training,
     )
     task = ToyTask(broken_from=broken_from)
     return RunConfig(task, PriorConfig("vanilla"), ToyModelConfig(dropout=dropout), settings, "tiny", 3)
@@ -142,8 +140,7 @@ def toy_config(
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    execute_streamed(
-        toy_config(dropout=0.0), Path(sys.argv[1]), Accelerator(cpu=True), lambda step, point: None
-    )
+    config = toy_config(dropout=0.0)
+    execute_streamed(config, Path(sys.argv[1]), Accelerator(cpu=True), lambda step, point: None)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
