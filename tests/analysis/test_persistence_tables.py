@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from maskprior.analysis.persistence_log import Header, Log, Probe, log_path
+from maskprior.analysis.persistence_log import Header, Log, LogWriter, Probe, log_path
 from maskprior.analysis.persistence_tables import (
     Band,
     measure_band,
@@ -148,6 +148,9 @@ def test_logs_are_found_beside_records_and_corrupt_ones_named(tmp_path: Path) ->
     path = tmp_path / "x.json"
     panel = Panel("task", "own", {"mask": {path: record}})
     assert panel_logs(panel) == {}
+    LogWriter(log_path(path), STAYING[0].header)
+    with pytest.raises(RecordError, match=r"x\.persistence\.jsonl: expected probes after the header"):
+        panel_logs(panel)
     log_path(path).write_text("no log\n")
     with pytest.raises(RecordError, match=r"x\.persistence\.jsonl, line 1"):
         panel_logs(panel)

@@ -4,12 +4,14 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from maskprior.analysis.formatting import MISSING, TextTable, format_percent
 from maskprior.analysis.persistence import time_until
 from maskprior.analysis.persistence_log import Log, log_path, read_log
 from maskprior.analysis.recorded_run import mean_curve, retained_curve
 from maskprior.analysis.tables import Panel
+from maskprior.experiments.files import RecordError
 
 KEPT = 0.9
 """What counts as persistent: this share of the initial advantage over uniform attention."""
@@ -44,15 +46,24 @@ def panel_logs(panel: Panel) -> dict[str, Logs]:
     """Logs that lie beside the records, by variant and seed; variants without any are left out.
 
     Raises:
-        RecordError: a log is corrupt.
+        RecordError: a log is corrupt, or holds nothing but its header.
     """
     found = {
         variant: {
-            record.seed: read_log(log_path(path)) for path, record in runs.items() if log_path(path).exists()
+            record.seed: _read_probes(log_path(path))
+            for path, record in runs.items()
+            if log_path(path).exists()
         }
         for variant, runs in panel.variants.items()
     }
     return {variant: logs for variant, logs in found.items() if logs}
+
+
+def _read_probes(path: Path) -> Log:
+    log = read_log(path)
+    if not log.probes:
+        raise RecordError(f"{path}: expected probes after the header, got none; run it again")
+    return log
 
 
 def measure_band(logs: Logs, name: str) -> Band | None:
