@@ -21,9 +21,11 @@ def extra_peak_mib(method: str, batch: int) -> float:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("batch", [1, 32])
-@pytest.mark.skipif(native.LIBRARY.functions is None, reason=native.LIBRARY.reason)
-def test_extra_memory_is_four_biases_at_most(batch: int) -> None:
-    assert extra_peak_mib("native", batch) <= LIMIT
+@pytest.mark.parametrize("backend", ["aten", "native"])
+def test_extra_memory_is_four_biases_at_most(backend: str, batch: int) -> None:
+    if backend == "native" and native.LIBRARY.functions is None:
+        pytest.skip(native.LIBRARY.reason)
+    assert extra_peak_mib(backend, batch) <= LIMIT
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -1,9 +1,10 @@
-"""CPU backend without a compiler: torch's own products over blocks, reached without a copy.
+"""CPU backend without a compiler: torch's own batched products over blocks of the problem.
 
-One head at a time, a block of batch items (or of queries, where one item is long) makes one batched product
-from strided views. Short problems keep their weights for the backward (four products); long ones recompute
-them block by block (five), so that memory does not grow with B · N². The bias gradient is summed over the
-batch in float32 in a fixed order, so it is bit-equal over repeated runs.
+A block is a range of batch items, of key heads and of queries, so that its weights fit the cache and every
+thread has products of its own; the query heads that share a key head are joined into longer queries. Short
+problems keep their weights for the backward (four products); long ones recompute them block by block (five),
+so that memory does not grow with B · N². The bias gradient is summed over the batch in float32 in a fixed
+order, so it is bit-equal over repeated runs.
 """
 
 import math
@@ -16,7 +17,8 @@ from torch import Tensor
 from maskprior.kernels.operators import Gradients, Needs, define_operator, empty_gradients, empty_output
 from maskprior.kernels.problem import AttentionProblem, causal_pattern, check_bias_range
 
-BLOCK_ELEMENTS = 1 << 18  # weights of one block: 1 MiB, about one core's second-level cache
+BLOCK_ELEMENTS = 1 << 18  # numbers of one block: 1 MiB, about one core's second-level cache
+BLOCK_PAIRS = 2  # pairs of item and key head that a block of a long problem has, for the threads to share
 KEPT_ELEMENTS = 1 << 16  # weights per head and item up to which they are kept for the backward
 FLUSHED_BIAS = -80.0  # below it weights may be denormal numbers, which many CPUs multiply slowly
 
@@ -28,7 +30,7 @@ def lacks(problem: AttentionProblem) -> str:
 
 
 def forward(problem: AttentionProblem) -> tuple[Tensor, Tensor]:
-    """Output, and the weights ``[Hq, B, Lq, Lk]`` where they are kept."""
+    """Output, and the weights ``[B, Hq, Lq, Lk]`` where they are kept."""
     call, output, kept = _Call(problem), empty_output(problem), empty_residual(problem)
     with torch.autocast("cpu", enabled=False):
         for block in call.blocks():
@@ -36,8 +38,8 @@ def forward(problem: AttentionProblem) -> tuple[Tensor, Tensor]:
             keep = call.dropout(weights)
             dropped = weights if keep is None else weights * keep
             value = call.of_key(problem.value, block)
-            read = call.scratch("read", *weights.shape[:2], value.shape[2])
-            output[block.items, block.head, block.queries] = torch.bmm(dropped, value, out=read)
+            read = torch.bmm(dropped, value, out=call.scratch("read", *weights.shape[:2], value.shape[2]))
+            _set_queries(output, block, read)
     return output, kept
 
 
@@ -68,14 +70,15 @@ def empty_residual(problem: AttentionProblem) -> Tensor:
     is_short = torch.sym_min(KEPT_ELEMENTS // torch.sym_max(queries * keys, 1), 1)
     room = torch.sym_max(keys * is_short, 2)
     dtype = torch.promote_types(problem.query.dtype, torch.float32)
-    return problem.query.new_empty(heads, batch, queries, room, dtype=dtype)
+    return problem.query.new_empty(batch, heads, queries, room, dtype=dtype)
 
 
 class _Block(NamedTuple):
-    """A head with a range of batch items and a range of queries."""
+    """Ranges of batch items, of key heads, of the query heads that read them, and of queries."""
 
-    head: int
     items: slice
+    key_heads: slice
+    heads: slice
     queries: slice
 
 
@@ -86,28 +89,38 @@ class _Call:
         self.problem = problem
         self.dtype = torch.promote_types(problem.query.dtype, torch.float32)
         self.group = problem.query.shape[1] // problem.key.shape[1]
+        self.is_short = problem.query.shape[2] * problem.key.shape[2] <= KEPT_ELEMENTS
         self.lowest = 0.0 if problem.bias is None else check_bias_range(problem.bias)
         self._scratch: dict[str, Tensor] = {}
         self._generator = None if problem.seed is None else torch.Generator().manual_seed(int(problem.seed))
 
     def blocks(self) -> Iterator[_Block]:
-        batch, heads, queries, _ = self.problem.query.shape
-        rows = min(queries, max(1, BLOCK_ELEMENTS // self.problem.key.shape[2]))
-        items = max(1, BLOCK_ELEMENTS // max(1, rows * self.problem.key.shape[2]))
-        for head in range(heads):
-            for item in range(0, batch, items):
-                for row in range(0, queries, max(1, rows)):
-                    yield _Block(
-                        head, slice(item, min(batch, item + items)), slice(row, min(queries, row + rows))
-                    )
+        """Ranges that cover the problem; each query of a block meets all keys."""
+        batch, _, queries, width = self.problem.query.shape
+        (key_heads, keys), group = self.problem.key.shape[1:3], self.group
+        # Not by the number of threads: the backward may have another one, and drops what the forward dropped.
+        together = max(1, min(BLOCK_PAIRS, batch * key_heads)) * group * keys
+        rows = max(1, queries if self.is_short else min(queries, BLOCK_ELEMENTS // together))
+        pairs = max(1, BLOCK_ELEMENTS // (max(keys, width) * group * rows))
+        heads, items = min(key_heads, pairs), max(1, pairs // key_heads)
+        for head in _ranges(key_heads, heads):
+            for item in _ranges(batch, items):
+                for row in _ranges(queries, rows):
+                    yield _Block(item, head, slice(head.start * group, head.stop * group), row)
 
     def of_query(self, tensor: Tensor, block: _Block) -> Tensor:
-        """The block of a tensor with one row per query, ``[items, queries, width]``."""
-        return tensor[block.items, block.head, block.queries].to(self.dtype)
+        """The block of a tensor with one row per query, ``[items · key heads, group · queries, width]``."""
+        part = tensor[block.items, block.heads, block.queries].to(self.dtype)
+        return part.reshape(-1, self.group * part.shape[2], part.shape[3])
 
     def of_key(self, tensor: Tensor, block: _Block) -> Tensor:
-        """The block of a tensor with one row per key, ``[items, keys, width]``."""
-        return tensor[block.items, block.head // self.group].to(self.dtype)
+        """The block of a tensor with one row per key, ``[items · key heads, keys, width]``."""
+        return tensor[block.items, block.key_heads].to(self.dtype).flatten(0, 1)
+
+    def by_head(self, scores: Tensor, block: _Block) -> Tensor:
+        """Scores or weights of the block seen as ``[items, query heads, queries, keys]``."""
+        heads, rows = block.heads.stop - block.heads.start, block.queries.stop - block.queries.start
+        return scores.view(-1, heads, rows, scores.shape[2])
 
     def scratch(self, name: str, *shape: int) -> Tensor:
         """Memory that the blocks of a call reuse, as fresh pages cost more than the arithmetic on them."""
@@ -118,24 +131,26 @@ class _Call:
 
     def kept(self, residual: Tensor, block: _Block) -> Tensor | None:
         """The room for the block's weights, if there is one."""
-        has_room = residual.shape[3] == self.problem.key.shape[2]
-        return residual[block.head, block.items, block.queries] if has_room else None
+        if not self.is_short or residual.shape[3] != self.problem.key.shape[2]:
+            return None
+        part = residual[block.items, block.heads]
+        return part.view(-1, self.group * part.shape[2], part.shape[3])
 
     def softmax(self, block: _Block, kept: Tensor) -> Tensor:
         """Weights of the block, written into ``kept`` where that has room; zeros where nothing is allowed."""
         query, key = self.of_query(self.problem.query, block), self.of_key(self.problem.key, block)
-        shape = (query.shape[0], query.shape[1], key.shape[1])
         room = self.kept(kept, block)
+        shape = (query.shape[0], query.shape[1], key.shape[1])
         weights = self.scratch("weights", *shape) if room is None else room
-        if self.problem.bias is None:
-            torch.baddbmm(weights, query, key.mT, beta=0, alpha=self.problem.scale, out=weights)
-        else:
-            bias = self.problem.bias[block.head % self.problem.bias.shape[0], block.queries].expand(shape)
-            torch.baddbmm(bias, query, key.mT, alpha=self.problem.scale, out=weights)
+        bias, scale = self.problem.bias, self.problem.scale
+        if bias is not None:
+            heads = block.heads if bias.shape[0] > 1 else slice(0, 1)
+            self.by_head(weights, block).copy_(bias[heads, block.queries])
+        torch.baddbmm(weights, query, key.mT, beta=int(bias is not None), alpha=scale, out=weights)
         closed = self._close(weights, block)
         torch.softmax(weights, dim=-1, out=weights)
         if closed is not None:
-            weights.masked_fill_(closed, 0.0)
+            self.by_head(weights, block).masked_fill_(closed, 0.0)
         if self.lowest < FLUSHED_BIAS:
             torch.threshold_(weights, torch.finfo(self.dtype).tiny, 0.0)
         return weights
@@ -147,19 +162,23 @@ class _Call:
         stays = 1.0 - self.problem.dropout_p
         return torch.empty_like(weights).bernoulli_(stays, generator=self._generator).div_(stays)
 
-    def _close(self, scores: Tensor, block: _Block) -> Tensor | None:
-        """Set what is not allowed to −∞; the rows ``[items, queries, 1]`` that are left with nothing."""
+    def _close(self, weights: Tensor, block: _Block) -> Tensor | None:
+        """Set what is not allowed to −∞; the rows ``[items, heads, queries, 1]`` left with nothing."""
         allowed, is_causal = self.problem.allowed, self.problem.is_causal
+        scores = self.by_head(weights, block)
+        batch, heads, queries, keys = self.problem.query.shape[:3] + self.problem.key.shape[2:3]
         if allowed is not None:
-            batch, heads, queries, keys = self.problem.query.shape[:3] + self.problem.key.shape[2:3]
-            shown = allowed.expand(batch, heads, queries, keys)[block.items, block.head, block.queries]
+            shown = allowed.expand(batch, heads, queries, keys)[block.items, block.heads, block.queries]
             scores.masked_fill_(~shown, float("-inf"))
         if is_causal:
-            queries, keys = self.problem.query.shape[2], self.problem.key.shape[2]
             scores.masked_fill_(~causal_pattern(queries, keys, scores.device)[block.queries], float("-inf"))
         if allowed is None and not is_causal and self.lowest > float("-inf"):
             return None
         return scores.amax(dim=-1, keepdim=True) == float("-inf")
+
+
+def _ranges(length: int, step: int) -> Iterator[slice]:
+    return (slice(start, min(length, start + step)) for start in range(0, length, step))
 
 
 def _add_gradients(
@@ -173,26 +192,35 @@ def _add_gradients(
     if keep is not None:
         slope.mul_(keep)
     torch._softmax_backward_data(slope, weights, -1, call.dtype, grad_input=slope)
-    items, queries, head = block.items, block.queries, block.head // call.group
     if needs.bias:
         shared = grads.bias.shape[0] == 1
-        is_first = items.start == 0 and not (shared and block.head > 0)
-        _add(grads.bias[0 if shared else block.head, queries], slope.sum(0), is_first)
+        total = grads.bias[slice(0, 1) if shared else block.heads, block.queries]
+        part = call.by_head(slope, block).sum((0, 1) if shared else 0)
+        _add(total, part, block.items.start == 0 and not (shared and block.heads.start > 0))
     if not needs.operands:
         return
     dropped = weights if keep is None else weights * keep
-    is_first = queries.start == 0 and block.head % call.group == 0
+    is_first, at = block.queries.start == 0, (block.items, block.key_heads)
     read = torch.bmm(dropped.mT, upstream, out=call.scratch("read", *value.shape))
-    _add(grads.value[items, head], read, is_first)
+    _add(grads.value[at], read, is_first)
     query, key = call.of_query(problem.query, block), call.of_key(problem.key, block)
-    slope.mul_(problem.scale)
-    read = torch.bmm(slope.mT, query, out=call.scratch("read", *key.shape))
-    _add(grads.key[items, head], read, is_first)
-    grads.query[items, block.head, queries] = torch.bmm(slope, key, out=call.scratch("read", *query.shape))
+    read = call.scratch("read", *key.shape)
+    torch.baddbmm(read, slope.mT, query, beta=0, alpha=problem.scale, out=read)
+    _add(grads.key[at], read, is_first)
+    read = call.scratch("read", *query.shape)
+    torch.baddbmm(read, slope, key, beta=0, alpha=problem.scale, out=read)
+    _set_queries(grads.query, block, read)
+
+
+def _set_queries(target: Tensor, block: _Block, part: Tensor) -> None:
+    """Set the block of a tensor ``[B, Hq, Lq, width]``."""
+    place = target[block.items, block.heads, block.queries]
+    place.copy_(part.view(place.shape))
 
 
 def _add(total: Tensor, part: Tensor, is_first: bool) -> None:
     """Add in place, or set what nothing was added to yet."""
+    part = part.view(total.shape)
     if is_first:
         total.copy_(part)
     else:
