@@ -19,6 +19,7 @@ from maskprior.kernels.problem import AttentionProblem, causal_pattern, check_bi
 
 BLOCK_ELEMENTS = 1 << 18  # numbers of one block: 1 MiB, about one core's second-level cache
 BLOCK_PAIRS = 2  # pairs of item and key head that a block of a long problem has, for the threads to share
+MANY_ITEMS = 8  # items from which a block takes all heads
 KEPT_ELEMENTS = 1 << 16  # weights per head and item up to which they are kept for the backward
 FLUSHED_BIAS = -80.0  # below it weights may be denormal numbers, which many CPUs multiply slowly
 
@@ -102,7 +103,13 @@ class _Call:
         together = max(1, min(BLOCK_PAIRS, batch * key_heads)) * group * keys
         rows = max(1, queries if self.is_short else min(queries, BLOCK_ELEMENTS // together))
         pairs = max(1, BLOCK_ELEMENTS // (max(keys, width) * group * rows))
-        heads, items = min(key_heads, pairs), max(1, pairs // key_heads)
+        # Items before heads, whose bias gradients then add up in one pass, but where problems are small few
+        # blocks; several items with some of the heads only would not be one stretch of memory.
+        if pairs >= MANY_ITEMS * key_heads or pairs >= batch * key_heads:
+            items, heads = max(1, pairs // key_heads), key_heads
+        else:
+            items = max(1, min(batch, pairs))
+            heads = 1 if items > 1 else min(key_heads, pairs)
         for head in _ranges(key_heads, heads):
             for item in _ranges(batch, items):
                 for row in _ranges(queries, rows):
@@ -195,8 +202,12 @@ def _add_gradients(
     if needs.bias:
         shared = grads.bias.shape[0] == 1
         total = grads.bias[slice(0, 1) if shared else block.heads, block.queries]
-        part = call.by_head(slope, block).sum((0, 1) if shared else 0)
-        _add(total, part, block.items.start == 0 and not (shared and block.heads.start > 0))
+        parts = call.by_head(slope, block)
+        parts = parts.flatten(0, 1)[:, None] if shared else parts
+        if block.items.start == 0 and not (shared and block.heads.start > 0):
+            torch.sum(parts, 0, out=total)
+        else:
+            total.add_(parts[0] if parts.shape[0] == 1 else parts.sum(0))
     if not needs.operands:
         return
     dropped = weights if keep is None else weights * keep
