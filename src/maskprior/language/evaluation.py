@@ -58,9 +58,9 @@ def perplexity(loss: float) -> float:
 def document_losses(predict: Predict, split: Tokens, length: int, times: int = 1) -> DocumentLosses:
     """Losses with sliding windows: each token is predicted once, within a window of ``times · length``.
 
-    The windows end every ``length`` tokens and the last ``length`` targets of each are scored, so with
-    ``times`` = k > 1 every scored token has (k − 1) · length tokens of context or more, and lies at a position
-    beyond the first (k − 1) · length (the first k − 1 windows are shorter, as the text begins there).
+    The windows end every ``length`` tokens and the last ``length`` targets of each are scored. So with
+    ``times`` = k every scored token has at least (k − 1) · length tokens of context, and lies beyond as many
+    positions (but for the first k − 1 windows, which are shorter, as the text begins there).
 
     Args:
         predict: logits ``[batch, n, vocab]`` of tokens ``[batch, n]``.
@@ -85,7 +85,7 @@ def document_losses(predict: Predict, split: Tokens, length: int, times: int = 1
 
 
 def _windows(targets: int, length: int, times: int) -> list[tuple[list[int], list[int]]]:
-    """First and last place of the windows, in batches of equally long ones; the last may end after the text."""
+    """First and last place of the windows, in batches of equal ones; the last may end after the text."""
     stops = list(range(length, targets + length, length))
     size = max(1, TOKENS_AT_ONCE // (times * length))
     early, whole = stops[: times - 1], stops[times - 1 :]

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from maskprior.experiments.config import AnyRunConfig, PriorConfig
 from maskprior.experiments.files import RecordError, read_tensors, write_atomically
 from maskprior.experiments.record import RunRecord, read_record, weights_path
+from maskprior.experiments.restore import find_run
 from maskprior.experiments.seeding import named_generator
 from maskprior.language.gpt2_config import Gpt2Config
 from maskprior.language.model import DecoderConfig, LanguageModel
@@ -59,9 +60,10 @@ def load_run(path: Path) -> Loaded:
     """The model and tokenizer of a record, or of the only record in a folder.
 
     Raises:
-        RecordError: no record of a language task, or several; or its weights or tokenizer are not beside it.
+        RecordError: not of a language task, or its weights or tokenizer are not beside it.
+        ValueError: no such file, or a folder with no such record or several.
     """
-    path = _find(path)
+    path = find_run(path)
     record = read_record(path)
     if "corpus" not in record.metrics:
         raise RecordError(f"{path}: expected the record of a language task, got one of {record.task!r}")
@@ -80,7 +82,8 @@ def load_run(path: Path) -> Loaded:
 
 def build(config: dict[str, Any]) -> "LanguageModel | Gpt2Model":
     """The initial model of a record's ``config`` with its prior; seed 0."""
-    values, task = config["model"], config["task"]
+    task = config["task"]
+    values = {name: tuple(v) if isinstance(v, list) else v for name, v in config["model"].items()}
     kind = Gpt2Config if values.get("family") == "gpt2" else DecoderConfig
     model = kind(**values).build(named_generator(0, "init"))
     options = {name: value for name, value in config["prior"].items() if name != "name"}
@@ -88,15 +91,3 @@ def build(config: dict[str, Any]) -> "LanguageModel | Gpt2Model":
     structure = distance_structure(task["length"], task["reaches"], task["decay"])
     prior(model, structure, named_generator(0, "prior"))
     return model
-
-
-def _find(path: Path) -> Path:
-    if not path.is_dir():
-        if not path.exists():
-            raise RecordError(f"{path}: expected a record (X.json) or a folder with one, got no such file")
-        return path
-    found = sorted(path.glob("*.json"))
-    if len(found) != 1:
-        names = ", ".join(each.name for each in found[:12]) or "none"
-        raise RecordError(f"{path}: expected one record, got {len(found)}; name one: {names}")
-    return found[0]

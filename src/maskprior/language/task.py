@@ -153,9 +153,7 @@ class LanguageStream:
 
     def batches(self, first: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The process's share of the batches from step ``first`` on: tokens and the tokens after them."""
-        share = batches(
-            self.blocks, self.batch_size, self.seed, first, self.reader.index, self.reader.count
-        )
+        share = batches(self.blocks, self.batch_size, self.seed, first, self.reader.index, self.reader.count)
         for inputs, targets in share:
             yield inputs.to(self.reader.device), targets.to(self.reader.device)
 
