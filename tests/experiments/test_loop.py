@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from accelerate import Accelerator
 
 from maskprior.experiments.checkpoint import checkpoint_path, load_checkpoint
 from maskprior.experiments.files import RecordError, read_tensors
@@ -23,6 +22,7 @@ from maskprior.experiments.sweep import Device, sweep
 from maskprior.experiments.train import TrainingDivergedError
 from tests.experiments.toy_stream import toy_config
 
+CPU = Device("cpu", threads=1)
 SCRIPT = Path(__file__).with_name("toy_stream.py")
 Points = list[tuple[int, dict[str, float]]]
 
@@ -32,7 +32,7 @@ def run(folder: Path, points: Points | None = None, **options: Any) -> RunRecord
         if points is not None:
             points.append((step, point))
 
-    return execute_streamed(toy_config(**options), folder, Accelerator(cpu=True), note)
+    return execute_streamed(toy_config(**options), folder, CPU.accelerator("no"), note)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -124,7 +124,7 @@ def test_a_diverged_run_is_told(tmp_path: Path) -> None:
         config, training=replace(config.training, learning_rate=1e30, gradient_clip=0.0, weight_decay=0.0)
     )
     with pytest.raises(TrainingDivergedError, match="expected a finite training loss"):
-        execute_streamed(bad, tmp_path, Accelerator(cpu=True), lambda step, point: None)
+        execute_streamed(bad, tmp_path, CPU.accelerator("no"), lambda step, point: None)
 
 
 def test_two_processes_do_what_one_does(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 
 from maskprior.experiments.config import AnyRunConfig
 from maskprior.experiments.files import prepare_folder
@@ -63,6 +64,8 @@ class Device:
         """Accelerate's view of it, in "no", "bf16" or "fp16" precision."""
         if self.threads is not None:
             torch.set_num_threads(self.threads)
+        # One process may have runs of several precisions; the process group stays.
+        AcceleratorState._reset_state()
         return Accelerator(cpu=self.name == "cpu", mixed_precision=precision)
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from maskprior.experiments.config import PriorConfig, RunConfig, TrainingConfig
-from maskprior.priors import VISION_PRIORS
 from maskprior.vision.augment import Augment
 from maskprior.vision.layout import Layout
 from maskprior.vision.model import VitConfig
@@ -13,6 +12,15 @@ from maskprior.vision.sources import DIGITS, DataConfig
 from maskprior.vision.task import VisionTask
 
 VisionRun = RunConfig[VisionTask, VitConfig]
+
+# Position embeddings, W_V and W_O are the model's, the same for all priors, so that what is compared is how
+# the structure is put in: not at all, into W_Q and W_K, or into M.
+QUERY_KEY_PRIORS: dict[str, PriorConfig] = {
+    "vanilla": PriorConfig("vanilla"),
+    "mimetic": PriorConfig("mimetic", {"sinusoidal": False, "value_output": False}),
+    "impulse": PriorConfig("impulse", {"sinusoidal": False}),
+    "mask": PriorConfig("mask"),
+}
 
 
 @dataclass(frozen=True)
@@ -29,9 +37,7 @@ class VisionRecipe:
     task: VisionTask
     training: TrainingConfig
     preset: str
-    priors: Mapping[str, PriorConfig] = field(
-        default_factory=lambda: {name: PriorConfig(name) for name in VISION_PRIORS}
-    )
+    priors: Mapping[str, PriorConfig] = field(default_factory=lambda: dict(QUERY_KEY_PRIORS))
 
     def run(self, prior: str, seed: int, *, variant: str = "") -> VisionRun:
         """One run.
@@ -49,10 +55,6 @@ class VisionRecipe:
         """Every prior with every seed, seeds outermost, so that early results compare all priors."""
         chosen = list(self.priors) if priors is None else priors
         return [self.run(prior, seed) for seed in seeds for prior in chosen]
-
-    def with_images(self, per_class: int) -> "VisionRecipe":
-        """The recipe with another number of training images of each class and the same number of updates."""
-        return replace(self, task=replace(self.task, train_per_class=per_class))
 
     def judged_by(self, judge: Literal["test", "validation"]) -> "VisionRecipe":
         """The recipe judged by "test" or "validation" images."""
@@ -77,6 +79,7 @@ def digits_recipe() -> VisionRecipe:
         heads=4,
         mlp_ratio=2.0,
         positions="sinusoidal",
+        value_output="mimetic",
     )
     task = VisionTask(
         name="digits",
@@ -110,6 +113,7 @@ def cpu_recipe(classes: int = 10, location: str = "", per_class: int = 100) -> V
         mlp_ratio=2.0,
         class_token=False,
         positions="sinusoidal",
+        value_output="mimetic",
     )
     task = VisionTask(
         name=f"cifar{classes}",
@@ -129,12 +133,21 @@ def cpu_recipe(classes: int = 10, location: str = "", per_class: int = 100) -> V
         warmup_steps=100,
         probes=6,
     )
-    return VisionRecipe(task, training, "cpu")
+    return VisionRecipe(task, training, f"cpu-{classes * per_class}-images")
 
 
 def gpu32_recipe(classes: int = 10, location: str = "") -> VisionRecipe:
     """ViT-Tiny on all of CIFAR in bfloat16, 100 epochs: minutes on one data-centre GPU."""
-    model = VitConfig(image_size=(32, 32), classes=classes, width=192, depth=12, heads=3, drop_path=0.1)
+    model = VitConfig(
+        image_size=(32, 32),
+        classes=classes,
+        width=192,
+        depth=12,
+        heads=3,
+        drop_path=0.1,
+        positions="sinusoidal",
+        value_output="mimetic",
+    )
     held = 5000 // classes
     epoch = (50_000 - held * classes) // 512
     task = VisionTask(
@@ -174,7 +187,14 @@ def paper_recipe(location: str, classes: int = 100, images: int = 126_689, worke
         images: number of training images, which makes an epoch.
         workers: processes that read images.
     """
-    model = VitConfig(image_size=(224, 224), patch_size=16, classes=classes, drop_path=0.1)
+    model = VitConfig(
+        image_size=(224, 224),
+        patch_size=16,
+        classes=classes,
+        drop_path=0.1,
+        positions="sinusoidal",
+        value_output="mimetic",
+    )
     held = 10
     epoch = (images - held * classes) // 1024
     task = VisionTask(
