@@ -1,7 +1,9 @@
 """The vision recipes: fair by construction, each trainable, their published tables true to their records."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import torch
 from PIL import Image
 
 from maskprior.experiments.progress import SilentReporter
+from maskprior.experiments.record import RunRecord
 from maskprior.experiments.run import record_path
 from maskprior.experiments.streamed import build_streamed
 from maskprior.experiments.sweep import Device, sweep
@@ -21,7 +24,8 @@ from maskprior.vision.presets import (
     gpu32_recipe,
     paper_recipe,
 )
-from recipes import vision
+from recipes import vision, vision_tables
+from recipes.blocks import fill_blocks
 
 ROOT = Path(__file__).parents[2]
 RECIPES = {
@@ -132,3 +136,64 @@ def test_data_that_a_part_has_no_use_for_is_refused() -> None:
 def test_an_unknown_prior_lists_the_choices() -> None:
     with pytest.raises(ValueError, match="among vanilla, mimetic, impulse, mask, got 'qk_svd'"):
         digits_recipe().run("qk_svd", 0)
+
+
+def test_the_page_says_what_the_records_say() -> None:
+    for name, filled in vision_tables.blocks().items():
+        text = (ROOT / name).read_text()
+        assert fill_blocks(text, filled) == text, f"{name}: run `python -m recipes.vision_tables`"
+
+
+@pytest.mark.parametrize("part", vision_tables.TABLES)
+def test_published_records_are_those_of_the_recipe(part: str) -> None:
+    folder = vision.part_folder(vision_tables.RESULTS, part)
+    found = {path.name for path in folder.glob("*.json")}
+    assert found in (set(), {record_path(Path(), run).name for run in vision.PARTS[part]("")})
+
+
+def record(prior: str, seed: int, top1: float, per_class: int = 100) -> RunRecord:
+    return RunRecord(
+        task="cifar10",
+        prior=prior,
+        preset=f"cpu-{10 * per_class}-images",
+        seed=seed,
+        config={"variant": prior, "task": {"train_per_class": per_class}, "model": {"classes": 10}},
+        versions={},
+        commit="unknown",
+        dirty=False,
+        hardware={},
+        seconds=60.0,
+        metrics={"top1": top1, "loss": 1.5, "images_per_second": 700.0},
+        curves={"step": [0, 5], "top1_validation": [0.1, top1]},
+    )
+
+
+def test_tables_pair_the_seeds() -> None:
+    records = [record("mask", 0, 0.42), record("mask", 1, 0.46), record("vanilla", 0, 0.41)]
+    records += [record("vanilla", 1, 0.41), record("vanilla", 0, 0.30, 50)]
+    smaller, vanilla, mask = vision_tables.table(records).rows
+    assert smaller[:3] == ("500", "vanilla", "1")
+    assert vanilla[:2] == ("1,000", "vanilla")
+    # Differences 1 and 5 points: mean 3, half width 12.706 · (4 / √2) / √2.
+    assert vanilla[6:8] == ("+3.00 ± 25.41", "2 of 2")
+    assert mask[6:8] == ("–", "–")
+    assert mask[4:6] == ("42.0", "46.0")
+
+
+def test_maps_are_drawn_from_a_runs_own_tensors(cifar_folder: Path, tmp_path: Path) -> None:
+    run = tiny(vision.PARTS["main"](str(cifar_folder))[3])
+    assert run.prior.name == "mask"
+    (path,) = sweep([run], tmp_path / "runs", SilentReporter(), device=Device("cpu"))
+    pictures = vision_tables.write_maps(path, [run], tmp_path)
+    assert len(pictures) == 3
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
+    with pytest.raises(ValueError, match="expected a run of the part"):
+        vision_tables.write_maps(path, [replace(run, seed=99)], tmp_path)
+
+
+def test_the_code_on_the_page_runs() -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "vision.md").read_text(), re.S | re.M)
+    names: dict[str, Any] = {}
+    exec(compile(block, "docs/vision.md", "exec"), names)  # noqa: S102 -- our own documentation
+    assert names["structure"].shape == (12, 3, 65, 65)
+    assert names["convolution"].structure((8, 8), 0).shape == (9, 64, 64)
