@@ -102,9 +102,9 @@ def reproduce(command: Reproduce) -> None:
     runs, folder = command.runs(), part_folder(command.out, command.part)
     device = Device(command.device, threads=1 if command.device == "cpu" else None)
     console = Console()
+    keep_tokenizers(runs, folder)
     with ProgressReporter(console) as reporter:
         records = sweep(runs, folder, reporter, jobs=command.jobs, device=device)
-    keep_tokenizers(runs, folder)
     print_summary(records, console)
 
 

@@ -70,8 +70,8 @@ def load_run(path: Path) -> Loaded:
     for needed in (weights_path(path), tokenizer_path(path.parent, record.metrics["corpus"])):
         if not needed.exists():
             raise RecordError(
-                f"{path}: expected {needed.relative_to(path.parent)} beside it, got no such file; run the "
-                "recipe again in another folder"
+                f"{path}: expected {needed.relative_to(path.parent)} beside it, got no such file; "
+                "published records come without it: run the recipe in a folder of your own"
             )
     model = build(record.config)
     model.load_state_dict(read_tensors(weights_path(path)))
