@@ -81,7 +81,7 @@ def interval(values: Sequence[float]) -> str:
 
 
 def _mean(runs: Sequence[RunRecord], metric: str) -> float:
-    return sum(record.metrics[metric] for record in runs) / len(runs)
+    return float(sum(record.metrics[metric] for record in runs) / len(runs))
 
 
 @dataclass(frozen=True)

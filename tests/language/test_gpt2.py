@@ -28,7 +28,7 @@ CONFIG = Gpt2Config(VOCAB, LENGTH, width=12, depth=DEPTH, heads=HEADS)
 def make(name: str, **changes: object) -> Gpt2Model:
     model = replace(CONFIG, **changes).build(torch.Generator().manual_seed(1))  # type: ignore[arg-type]
     decay = structures.relative_distance(LENGTH, [1.0, 2.0, 5.0], causal=True)
-    LANGUAGE_PRIORS[name](model, decay, torch.Generator())
+    LANGUAGE_PRIORS[name](model, decay, torch.Generator())  # type: ignore[arg-type]
     return model.eval()
 
 

@@ -50,7 +50,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LanguageRecipe]
         task=replace(
             whole.task, length=13, reaches=(1.0, 2.0, 4.0, 8.0), probe_tokens=300, length_tokens=300
         ),
-        model=replace(whole.model, length=13, width=16, head_width=4, mlp_width=23),
+        model=replace(whole.model, length=13, width=16, head_width=4, mlp_width=23),  # type: ignore[arg-type]
         training=replace(whole.training, steps=12, batch_size=6, probes=4),
     )
     with pytest.MonkeyPatch.context() as patch:

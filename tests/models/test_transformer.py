@@ -61,7 +61,7 @@ def by_hand(model: Transformer, tokens: Tensor, biases: list[Tensor | None]) -> 
     if model.readout is not None:
         x = torch.cat([model.readout[None].expand(len(x), 1, WIDTH), x], dim=1)
     size = x.shape[1]
-    x = x + model.position[:size]
+    x = x + model.get_parameter("position")[:size]
     for block, bias in zip(model.blocks, biases, strict=True):
         y = layer_norm(x, block.get_submodule("attention_norm"))  # type: ignore[arg-type]
         attention = block.get_submodule("attention")

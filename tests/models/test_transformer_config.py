@@ -49,7 +49,7 @@ def test_refuses_a_wrong_configuration(change: dict[str, Any], message: str) -> 
 
 def test_attended_length_counts_the_readout_token() -> None:
     assert (CLS.attended_length, ENCODER.attended_length, DECODER.attended_length) == (7, 6, 6)
-    assert [len(make_model(kind).position) for kind in CONFIGS] == [7, 6, 6]
+    assert [len(make_model(kind).get_parameter("position")) for kind in CONFIGS] == [7, 6, 6]
 
 
 @pytest.mark.parametrize("kind", list(CONFIGS))

@@ -107,7 +107,8 @@ def test_alike_positions_that_are_treated_alike_are_fine() -> None:
 def test_one_pair_of_alike_positions_is_found() -> None:
     model = make_model(depth=1)
     with torch.no_grad():
-        model.position[3] = model.position[2]
+        position = model.get_parameter("position")
+        position[3] = position[2]
     inputs = balanced_inputs(model, 23, seeded(1))
     targets = target_log_patterns(model, two_groups(model), allowed_logit=4.0, suppressed_logit=-10.0)
     with evaluating(model), pytest.raises(ValueError, match="got two that differ"):

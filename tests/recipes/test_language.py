@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from maskprior.experiments.files import write_tensors
-from maskprior.experiments.record import RunRecord, patterns_path, write_record
+from maskprior.experiments.record import RunRecord, patterns_path, read_records, write_record
 from maskprior.experiments.run import record_path
 from maskprior.language.presets import WITHOUT_POSITIONS
 from maskprior.priors import LANGUAGE_PRIORS
@@ -163,7 +163,7 @@ def test_curves_are_by_tokens_seen(make: Make) -> None:
 
 @pytest.mark.skipif(not language_tables.RESULTS.is_dir(), reason="no published records")
 def test_the_page_says_what_the_records_say() -> None:
-    found = language_tables.read_records(language_tables.RESULTS)
+    found = read_records(language_tables.RESULTS)
     page = (ROOT / "docs" / "language.md").read_text()
     assert fill_blocks(page, language_tables.blocks(found)) == page
 

@@ -134,7 +134,8 @@ class Gpt2Model(nn.Module):
         n = x.shape[1]
         bias = None if prior is None else LENGTHS.fit(prior(), n, n)
         term = combine_bias(bias, self.allowed(n))
-        return (scores if term is None else scores + term).softmax(-1).mean(0)
+        pattern: Tensor = (scores if term is None else scores + term).softmax(-1).mean(0)
+        return pattern
 
 
 class Gpt2Decoder:

@@ -83,7 +83,9 @@ def load_run(path: Path) -> Loaded:
 def build(config: dict[str, Any]) -> "LanguageModel | Gpt2Model":
     """The initial model of a record's ``config`` with its prior; seed 0."""
     task = config["task"]
-    values = {name: tuple(v) if isinstance(v, list) else v for name, v in config["model"].items()}
+    values: dict[str, Any] = {
+        name: tuple(v) if isinstance(v, list) else v for name, v in config["model"].items()
+    }
     kind = Gpt2Config if values.get("family") == "gpt2" else DecoderConfig
     model = kind(**values).build(named_generator(0, "init"))
     options = {name: value for name, value in config["prior"].items() if name != "name"}

@@ -86,7 +86,8 @@ def set_value_output(
 def noisy_identity(width: int, noise: float, identity: float, generator: torch.Generator) -> Tensor:
     """noise · Z + identity · I, ``[width, width]`` in float64, the entries of Z from N(0, 1 / width)."""
     drawn = torch.randn(width, width, generator=generator, device=generator.device, dtype=torch.float64).cpu()
-    return noise * drawn / width**0.5 + identity * torch.eye(width, dtype=torch.float64)
+    noisy: Tensor = noise * drawn / width**0.5 + identity * torch.eye(width, dtype=torch.float64)
+    return noisy
 
 
 def shared_roots(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor]:

@@ -104,7 +104,8 @@ class ToeplitzPrior(MaskPrior):
         """softmax(log σ(M)) over the keys j ≤ i, ``[1 or heads, N, N]``."""
         bias = self()
         later = torch.ones(bias.shape[-2:], dtype=torch.bool, device=bias.device).triu(1)
-        return bias.masked_fill(later, -torch.inf).softmax(-1)
+        pattern: Tensor = bias.masked_fill(later, -torch.inf).softmax(-1)
+        return pattern
 
 
 def _spread(values: Tensor, future: float) -> Tensor:

@@ -96,7 +96,7 @@ class Stream(Protocol):
     """Data that come in batches, opened: what is read of them is a function of seed and step alone."""
 
     def batches(self, first: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The reader's share (inputs, targets) of the batches of step ``first``, ``first`` + 1, … without end."""
+        """The reader's share (inputs, targets) of the batches of step ``first``, ``first`` + 1, … on."""
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Mean training loss of a share, a scalar."""
