@@ -67,9 +67,9 @@ def test_a_training_split_of_test_documents_alone_is_refused() -> None:
 
 
 def test_articles_begin_at_titles_and_not_at_sections() -> None:
-    rows = [" \n", " = First = \n", " \n", " = = Part = = \n", " text \n", " = Second thing = \n", "", "more"]
-    assert list(join_articles(rows)) == [
-        "\n = First = \n\n = = Part = = \n text \n",
+    first = [" \n", " = First = \n", " \n", " = = Part = = \n", " text \n", " = a formula = \n", ""]
+    assert list(join_articles([*first, " = Second thing = \n", "", "more"])) == [
+        "\n = First = \n\n = = Part = = \n text \n = a formula = \n\n",
         " = Second thing = \n\nmore\n",
     ]
 

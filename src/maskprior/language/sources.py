@@ -122,11 +122,15 @@ def split_by_content(documents: Iterable[str]) -> dict[str, list[str]]:
 
 
 def join_articles(rows: Iterable[str]) -> Iterator[str]:
-    """Rows joined to documents that start at a line ``= Title =``; a line feed ends each row."""
+    """Rows joined to documents that start at a line ``= Title =``; a line feed ends each row.
+
+    An empty row stands before a title: without one, such a line is a formula.
+    """
     lines: list[str] = []
     for row in rows:
         line = row.rstrip("\n")
-        if _ARTICLE.fullmatch(line) and any(map(str.strip, lines)):
+        follows_blank = bool(lines) and not lines[-1].strip()
+        if _ARTICLE.fullmatch(line) and follows_blank and any(map(str.strip, lines)):
             yield "".join(lines)
             lines = []
         lines.append(f"{line}\n" if line.strip() else "\n")
