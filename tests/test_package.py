@@ -35,11 +35,16 @@ MAY_IMPORT = {
     "models": CORE,
     "priors": (*CORE, "models"),
     "tasks": (*CORE, "analysis"),
-    "analysis": (*CORE, "experiments.record", "experiments.files"),
+    # presets: a report names the command that repeats its runs.
+    "analysis": (*CORE, "experiments.record", "experiments.files", "experiments.presets"),
     "integrations": (*CORE, "models", "analysis"),
     "experiments": (*CORE, "models", "priors", "tasks", "analysis", "__init__"),
     "vision": (*CORE, "models", "priors", "tasks", "analysis", "experiments", "integrations"),
-    "cli": (*CORE, "models", "priors", "tasks", "analysis", "experiments", "vision", "__init__"),
+    "language": (*CORE, "models", "priors", "tasks", "analysis", "experiments", "integrations"),
+    "cli": (
+        *(*CORE, "models", "priors", "tasks", "analysis", "experiments", "vision", "language", "doctor"),
+        "__init__",
+    ),
     "__main__": ("cli",),
 }
 

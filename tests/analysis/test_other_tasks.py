@@ -92,7 +92,7 @@ def test_arithmetic_is_judged_by_whole_answers(arithmetic: Path) -> None:
     assert "| variant | seeds | sequence accuracy (%) |" in text
     assert "digit accuracy (%)" in text
     assert "Fourier" not in text
-    assert "maskprior run" not in text  # no preset of that name
+    assert "maskprior run addition --preset cpu --priors vanilla,mask --seeds 2 --out DIR" in text
 
 
 def test_the_arithmetic_page_has_curves_and_pictures(arithmetic: Path) -> None:

@@ -51,7 +51,7 @@ def test_an_option_of_experiments_does_not_rename_ordinary_runs() -> None:
 
 
 def test_unknown_prior_lists_the_choices() -> None:
-    with pytest.raises(ValueError, match=r"among vanilla, .*mask, got 'masc'"):
+    with pytest.raises(ValueError, match=r"among vanilla, .*mask, .*got 'masc'"):
         PriorConfig("masc")
 
 

@@ -133,7 +133,7 @@ def test_wrong_relations_are_errors(index: Tensor, kind: type[Exception], messag
     ("values", "options", "message"),
     [
         (torch.ones(2, 2, 2), {}, r"expected values \[relations\] or \[heads, relations\], got \[2, 2, 2\]"),
-        (torch.ones(3, KINDS), {}, "has 2 heads for the prior, the structure 3"),
+        (torch.ones(3, KINDS), {}, "2 heads for the prior, the structure has 3"),
         (torch.ones(KINDS), {"heads": [2]}, "expected distinct numbers from 0 to 1"),
         (2 * torch.ones(KINDS), {}, r"expected structure values in \[0, 1\]"),
     ],

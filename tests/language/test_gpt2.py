@@ -12,8 +12,7 @@ pytest.importorskip("transformers")
 from maskprior import structures
 from maskprior.experiments.progress import SilentReporter
 from maskprior.experiments.sweep import Device, sweep
-from maskprior.language.gpt2 import Gpt2Model
-from maskprior.language.gpt2_config import Gpt2Config
+from maskprior.language.gpt2 import Gpt2Config, Gpt2Model
 from maskprior.language.presets import gpu_recipe
 from maskprior.language.runs import keep_tokenizers, load_run
 from maskprior.language.sources import SourceConfig

@@ -48,8 +48,8 @@ def test_a_shared_block_computes_what_equal_blocks_do() -> None:
 def test_a_shared_block_is_saved_once_and_gets_the_gradients_of_all_its_layers() -> None:
     model = build(block_of_layer=(0, 1, 1, 1))
     assert len(model.blocks) == 2
-    assert len(model.layers) == 4
-    assert model.layers[1] is model.layers[3]
+    assert len(model.layer_blocks) == 4
+    assert model.layer_blocks[1] is model.layer_blocks[3]
     assert not any(name.startswith("blocks.2") for name in model.state_dict())
     model(tokens()).sum().backward()
     assert all(p.grad is not None for p in model.blocks.parameters())

@@ -34,7 +34,7 @@ def position_scores(model: VitModel) -> list[Tensor]:
 
 def gap(scores: Tensor, target: Tensor) -> float:
     wanted = target.bool()
-    return float(scores[wanted].mean() - scores[~wanted].mean())
+    return float((scores[wanted].mean() - scores[~wanted].mean()).detach())
 
 
 def test_the_impulse_is_at_its_offset_exactly_where_nothing_is_truncated() -> None:
@@ -82,7 +82,7 @@ def test_class_tokens_are_left_alone() -> None:
     impulse_(model, torch.ones(16, 16), seeded(1))
     attention, positions = next(model.layer_positions())
     query = torch.einsum("w,hdw->hd", positions[0], attention.query_weight())
-    assert float(query.abs().max()) < 1e-5  # the class token's position is 0, and so is its query
+    assert float(query.detach().abs().max()) < 1e-5  # the class token's position is 0, and so is its query
 
 
 @pytest.mark.parametrize(

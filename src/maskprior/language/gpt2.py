@@ -1,11 +1,12 @@
 """Hugging Face's GPT-2, built from its configuration, as a model that priors can be put into."""
 
+import inspect
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2LMHeadModel
 
 from maskprior.functional import combine_bias
 from maskprior.integrations.attachment import Attachment, put_in
@@ -13,11 +14,54 @@ from maskprior.integrations.bank import BANK_NAME, Plan, PriorBank
 from maskprior.integrations.fitting import check_fit
 from maskprior.integrations.lengths import Lengths
 from maskprior.integrations.selection import select
-from maskprior.language.gpt2_config import Gpt2Config
 from maskprior.mask_prior import MaskPrior
 from maskprior.priors.toeplitz import ToeplitzPrior
 
 LENGTHS = Lengths("relative")
+
+
+@dataclass(frozen=True)
+class Gpt2Config:
+    """Shape of a :class:`Gpt2Model`.
+
+    Attributes:
+        vocab_size: number of tokens.
+        length: trained number of tokens N.
+        width, depth, heads: the usual sizes.
+        dropout: of embeddings, attention and residual branches.
+        positions: "learned", or "none": then they are zero and stay so.
+        family: "gpt2", by which a record tells this model from others.
+    """
+
+    vocab_size: int
+    length: int
+    width: int = 768
+    depth: int = 12
+    heads: int = 12
+    dropout: float = 0.1
+    positions: Literal["learned", "none"] = "learned"
+    family: Literal["gpt2"] = "gpt2"
+
+    def __post_init__(self) -> None:
+        """Check the values (ValueError)."""
+        for name in ("vocab_size", "length", "width", "depth", "heads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"expected {name} ≥ 1, got {getattr(self, name)}")
+        if self.width % self.heads:
+            raise ValueError(f"expected heads that divide width={self.width}, got {self.heads}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"expected dropout in [0, 1), got {self.dropout}")
+        if self.positions not in ("learned", "none"):
+            raise ValueError(f"expected positions 'learned' or 'none', got {self.positions!r}")
+
+    @property
+    def attended_length(self) -> int:
+        """Number of tokens N that attention sees."""
+        return self.length
+
+    def build(self, generator: torch.Generator) -> "Gpt2Model":
+        """The initial model; the generator is the only source of randomness."""
+        return Gpt2Model(self, generator)
 
 
 class Gpt2Model(nn.Module):
@@ -34,7 +78,7 @@ class Gpt2Model(nn.Module):
         # transformers draws from the global generator.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator, device=generator.device)))
-            self.gpt2 = GPT2LMHeadModel(_library_config(config))
+            self.gpt2 = _library_model(config)
         if config.positions == "none":
             with torch.no_grad():
                 self._body().wpe.weight.zero_()
@@ -55,7 +99,7 @@ class Gpt2Model(nn.Module):
         Args:
             tokens: ``[batch, n]``.
             start: position of the first.
-            cache: ``use_cache`` and ``past_key_values`` as the library takes them.
+            cache: ``use_cache`` and the cache as the library takes them.
         """
         positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)
         positions = positions.clamp(max=self.config.length - 1)[None]
@@ -147,18 +191,23 @@ class Gpt2Decoder:
 
     def __init__(self, model: Gpt2Model) -> None:
         self._model, self._past, self.seen = model, None, 0
+        # What the library calls keys and values that it keeps: another name from its version 5 on.
+        names = inspect.signature(model.gpt2.forward).parameters
+        self._cache = "cache" if "cache" in names else "past_key_values"
 
     @torch.no_grad()
     def feed(self, tokens: Tensor) -> Tensor:
         """Logits ``[batch, new, vocab]`` of new tokens ``[batch, new]``."""
-        output = self._model.run(tokens, self.seen, use_cache=True, past_key_values=self._past)
-        self._past, self.seen = output.past_key_values, self.seen + tokens.shape[1]
+        output = self._model.run(tokens, self.seen, **{"use_cache": True, self._cache: self._past})
+        self._past, self.seen = output[self._cache], self.seen + tokens.shape[1]
         logits: Tensor = output.logits
         return logits
 
 
-def _library_config(config: Gpt2Config) -> GPT2Config:
-    return GPT2Config(
+def _library_model(config: Gpt2Config) -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel  # here, as recipes only need the configuration
+
+    shape = GPT2Config(
         vocab_size=config.vocab_size,
         n_positions=config.length,
         n_embd=config.width,
@@ -170,3 +219,4 @@ def _library_config(config: Gpt2Config) -> GPT2Config:
         bos_token_id=0,
         eos_token_id=0,
     )
+    return GPT2LMHeadModel(shape)

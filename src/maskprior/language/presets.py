@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from maskprior.experiments.config import PriorConfig, RunConfig, TrainingConfig
-from maskprior.language.gpt2_config import Gpt2Config
+from maskprior.language.gpt2 import Gpt2Config
 from maskprior.language.model import DecoderConfig
 from maskprior.language.sources import DOCSTRINGS, SourceConfig
 from maskprior.language.task import LanguageTask

@@ -12,7 +12,7 @@ from maskprior.experiments.files import RecordError, read_tensors, write_atomica
 from maskprior.experiments.record import RunRecord, read_record, weights_path
 from maskprior.experiments.restore import find_run
 from maskprior.experiments.seeding import named_generator
-from maskprior.language.gpt2_config import Gpt2Config
+from maskprior.language.gpt2 import Gpt2Config
 from maskprior.language.model import DecoderConfig, LanguageModel
 from maskprior.language.task import LanguageTask, distance_structure
 from maskprior.language.tokenizers import load_tokenizer

@@ -60,7 +60,7 @@ class CachedDecoder:
             raise ValueError(f"expected at most {self._model.config.length} tokens in all, got {end}")
         x = self._model.place(torch.nn.functional.embedding(tokens, self._model.token), start)
         keys, values = [], []
-        for layer, block in enumerate(self._model.layers):
+        for layer, block in enumerate(self._model.layer_blocks):
             query, key, value = block.attention.project(block.attention_norm(x))
             keys.append(torch.cat([self._keys[layer], key], dim=2) if start else key)
             values.append(torch.cat([self._values[layer], value], dim=2) if start else value)

@@ -150,7 +150,7 @@ class Transformer(nn.Module):
         self.prior_of_layer: tuple[int | None, ...] = (None,) * config.depth
 
     @property
-    def layers(self) -> list[Block]:
+    def layer_blocks(self) -> list[Block]:
         """The block of each layer."""
         blocks = [block for block in self.blocks if isinstance(block, Block)]
         return [blocks[index] for index in self.config.block_of_layer or range(len(blocks))]
@@ -203,7 +203,7 @@ class Transformer(nn.Module):
         is embedded and projected once and then looked up. The projection is None where that is no less work
         (a large vocabulary, a small batch), or the only layer is the last.
         """
-        block, (batch, length), kinds = self.layers[0], tokens.shape, self.config.vocab_size
+        block, (batch, length), kinds = self.layer_blocks[0], tokens.shape, self.config.vocab_size
         extra = int(self.readout is not None)
         rows = extra + length * kinds
         position = self.position
@@ -240,7 +240,7 @@ class Transformer(nn.Module):
         self._check(tokens)
         x, projected = self._look_up(tokens)
         biases, allowed = self.layer_biases(x.shape[1]), self.allowed(x.shape[1])
-        for depth, (block, bias) in enumerate(zip(self.layers, biases, strict=True), start=1):
+        for depth, (block, bias) in enumerate(zip(self.layer_blocks, biases, strict=True), start=1):
             # Nothing reads the other positions of the last layer when the read-out token alone is used.
             last = self.readout is not None and depth == len(biases)
             x = block(x, bias, allowed, slice(0, 1) if last else None, projected)
@@ -256,7 +256,7 @@ class Transformer(nn.Module):
         self._check(tokens)
         x = self.embed(tokens)
         biases, allowed = self.layer_biases(x.shape[1]), self.allowed(x.shape[1])
-        for block, bias in zip(self.layers, biases, strict=True):
+        for block, bias in zip(self.layer_blocks, biases, strict=True):
             yield block.attention, block.attention_norm(x)
             x = block(x, bias, allowed)
 
