@@ -9,6 +9,7 @@ Hardware: 2 CPU cores. Parts, each a folder of one record a run, five seeds each
     grid       results/arithmetic-grid       learning rate × position scale, at 500 and 4,000 pairs, one seed
     steps      results/arithmetic-steps      4,000 pairs until vanilla converges, each prior at its best
     pairs      results/arithmetic-pairs      125 to 4,000 pairs, each prior at its best
+    few        results/arithmetic-few        500 pairs again, twice the steps
     length     results/arithmetic-length     trained on 3 digits, tested on 4 and 5
     3x1        results/arithmetic-3x1        270 products of a 3-digit and a 1-digit number
     2x2        results/arithmetic-2x2        300 products of 2-digit numbers, with positions and without
@@ -55,6 +56,7 @@ GRID_STEPS = 600
 FEW_PAIRS = 500
 PAIRS = (125, 250, 500, 1000, 2000, 4000)
 PAIRS_STEPS = 600
+FEW_STEPS = 1200
 CONVERGED_STEPS = 1500
 DECODER_STEPS = 800
 LENGTHS = (3, 5)
@@ -173,6 +175,12 @@ def pairs() -> list[RunConfig]:
     ]
 
 
+def few() -> list[RunConfig]:
+    """500 pairs with more steps, as the mask was still rising there."""
+    setting = sums(addition(pairs=FEW_PAIRS)).steps(FEW_STEPS)
+    return [setting.tuned(*BEST["few"][prior]).run(prior, seed) for seed in range(SEEDS) for prior in PRIORS]
+
+
 def length() -> list[RunConfig]:
     """Room for 5 digits, trained on 3: one block for all layers, with learned positions and without."""
     trained, room = LENGTHS
@@ -221,6 +229,7 @@ PARTS: dict[str, Callable[[], list[RunConfig]]] = {
     "decoder": decoder,
     "steps": steps,
     "pairs": pairs,
+    "few": few,
     "length": length,
     "2x2": two_by_two,
     "3x3": three_by_three,

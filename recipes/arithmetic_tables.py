@@ -56,6 +56,7 @@ def blocks(results: Path = RESULTS) -> dict[str, dict[str, str]]:
         "grid": grid(parts["grid"]),
         "steps": steps(parts["steps"]),
         "pairs": pairs(parts["pairs"]),
+        "few": comparison(parts["few"]),
         "length": lengths(parts["length"]),
         "3x1": comparison(parts["3x1"]),
         "2x2": comparison(parts["2x2"]),

@@ -1,0 +1,85 @@
+"""What was tried on CIFAR-10, judged by held-out training images: the test split is never opened.
+
+Run by ``python -m recipes.vision --part search --data CIFAR10``; each run has half the main part's updates.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from maskprior.experiments.config import Option, PriorConfig
+from maskprior.vision.layout import Layout
+from maskprior.vision.presets import VisionRecipe, VisionRun, cpu_recipe
+
+HELD_OUT = 200
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A mask prior: the structure of each head, the layers that have it, options, learning-rate factor of M."""
+
+    heads: tuple[str, ...]
+    layers: int | None = None
+    options: Mapping[str, Option] = field(default_factory=dict)
+    rate: float = 1.0
+
+
+NEAR, FREE = "near 1", "free"
+MASKS: dict[str, Tried] = {
+    "near": Tried((NEAR,) * 4),
+    "near-weak": Tried((NEAR,) * 4, options={"suppressed_logit": -4.0}),
+    "near-weaker": Tried((NEAR,) * 4, options={"suppressed_logit": -2.0}),
+    "near-two-free": Tried((NEAR, NEAR, FREE, FREE)),
+    "near-first-layers": Tried((NEAR,) * 4, layers=2),
+    "near-fast": Tried((NEAR,) * 4, options={"suppressed_logit": -4.0}, rate=10.0),
+    "decay": Tried(("decay 0.5", "decay 1", "decay 2", FREE)),
+    "decay-wide": Tried(("decay 1", "decay 1.5", "decay 2", "decay 3")),
+    "decay-weak": Tried(("decay 0.5", "decay 1", "decay 2", FREE), options={"suppressed_logit": -4.0}),
+    "offsets": Tried(("offset 0 1", "offset 0 -1", "offset 1 0", "offset -1 0")),
+    "offsets-weak": Tried(
+        ("offset 0 1", "offset 0 -1", "offset 1 0", "offset -1 0"), options={"suppressed_logit": -2.0}
+    ),
+}
+
+
+def base(data: str = "") -> VisionRecipe:
+    """The main part's recipe with half the updates, judged by held-out training images."""
+    recipe = cpu_recipe(10, data).judged_by("validation")
+    training = replace(recipe.training, steps=recipe.training.steps // 2, warmup_steps=50, probes=3)
+    task = replace(recipe.task, validation_per_class=HELD_OUT)
+    return replace(recipe, task=task, training=training, preset="search")
+
+
+def search_runs(data: str = "", seeds: int = 1) -> list[VisionRun]:
+    """Every prior as it is, models without the shared initialisation, and all that was tried of the mask."""
+    recipe = base(data)
+    return [
+        run
+        for seed in range(seeds)
+        for run in (
+            *(recipe.run(prior, seed) for prior in ("vanilla", "mimetic", "impulse")),
+            _plain(recipe, seed, "vanilla-learned-positions", "learned"),
+            _plain(recipe, seed, "vanilla-default-values", "sinusoidal"),
+            *(_mask(recipe, seed, name, tried) for name, tried in MASKS.items()),
+        )
+    ]
+
+
+def _plain(
+    recipe: VisionRecipe, seed: int, variant: str, positions: Literal["learned", "sinusoidal"]
+) -> VisionRun:
+    """timm's own value and output weights, with its positions or with sinusoidal ones."""
+    model = replace(recipe.task.model, positions=positions, value_output="default")
+    changed = replace(recipe, task=replace(recipe.task, model=model))
+    return changed.run("vanilla", seed, variant=variant)
+
+
+def _mask(recipe: VisionRecipe, seed: int, name: str, tried: Tried) -> VisionRun:
+    layout = Layout(tried.heads, recipe.task.model.depth, tried.layers)
+    changed = replace(
+        recipe,
+        task=replace(recipe.task, layout=layout),
+        training=replace(recipe.training, mask_learning_rate_factor=tried.rate),
+        priors={"mask": PriorConfig("mask", dict(tried.options))},
+    )
+    return changed.run("mask", seed, variant=f"mask-{name}")
