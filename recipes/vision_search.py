@@ -16,7 +16,7 @@ HELD_OUT = 200
 
 @dataclass(frozen=True)
 class Tried:
-    """A mask prior: the structure of each head, the layers that have it, options, learning-rate factor of M."""
+    """A mask prior: structure of each head, layers that have it, options, learning-rate factor of M."""
 
     heads: tuple[str, ...]
     layers: int | None = None

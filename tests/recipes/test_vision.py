@@ -51,7 +51,7 @@ def cifar_folder(tmp_path: Path) -> Path:
     return tmp_path / "cifar"
 
 
-@pytest.mark.parametrize("part", list(vision.PARTS))
+@pytest.mark.parametrize("part", list(vision.COMPARISONS))
 def test_parts_compare_all_priors_with_the_same_recipe(part: str) -> None:
     runs = vision.PARTS[part]("" if part != "paper" else "somewhere")
     assert {run.prior.name for run in runs} == set(VISION_PRIORS)
@@ -189,6 +189,20 @@ def test_maps_are_drawn_from_a_runs_own_tensors(cifar_folder: Path, tmp_path: Pa
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
     with pytest.raises(ValueError, match="expected a run of the part"):
         vision_tables.write_maps(path, [replace(run, seed=99)], tmp_path)
+
+
+def test_the_search_changes_one_thing_at_a_time_and_never_opens_the_test_split() -> None:
+    runs = vision.PARTS["search"]("")
+    assert len({record_path(Path(), run) for run in runs}) == len(runs)
+    assert len({run.label for run in runs}) == len(runs)
+    assert {run.task.judge for run in runs} == {"validation"}
+    for run in runs:
+        if run.prior.name == "mask":
+            assert run.model == runs[0].model
+            assert replace(run.training, mask_learning_rate_factor=1.0) == runs[0].training
+        else:
+            assert run.training == runs[0].training
+            assert run.task.layout == runs[0].task.layout
 
 
 def test_the_code_on_the_page_runs() -> None:
