@@ -196,7 +196,8 @@ def test_a_killed_sweep_goes_on_where_it_stopped(jobs: int, how: signal.Signals,
     count = Count()
     records = sweep(configs(steps=30, seeds=8), folder, count, device=CPU)
     assert len(records) == 16
-    assert count.begun[0][1] == len(survivors)
+    # A worker that outlives its parent by a moment may finish the run that it is at.
+    assert len(survivors) <= count.begun[0][1] <= len(survivors) + (jobs if jobs > 1 else 0)
     assert all(path.read_bytes() for path in folder.glob("*.json"))
     assert read_records(folder).keys() >= survivors.keys()
 
