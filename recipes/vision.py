@@ -11,6 +11,7 @@ Parts, each a folder of one record a run; an interrupted run goes on from its ch
     images   results/vision-images    CIFAR-10, fewer and more images, 4 priors × 3 seeds
     cifar100 results/vision-cifar100  CIFAR-100, 40 images a class, 4 priors × 3 seeds
     search   results/vision-search    what was tried on CIFAR-10, judged by held-out training images, 1 seed
+    confirm  results/vision-confirm   the candidates with all updates, judged in the same way, 2 other seeds
     digits   results/vision-digits    scikit-learn's digits, 4 priors × 3 seeds
     gpu32    results/vision-gpu32     all of CIFAR-10, ViT-Tiny, bf16, 100 epochs, 4 priors × 3 seeds
     paper    results/vision-paper     ImageNet-100, ViT-Tiny/16, 300 epochs, 4 priors × 1 seed
@@ -30,7 +31,7 @@ from maskprior.experiments.presets import choose
 from maskprior.experiments.progress import ProgressReporter
 from maskprior.experiments.sweep import Device, sweep
 from maskprior.vision.presets import VisionRun, cpu_recipe, digits_recipe, gpu32_recipe, paper_recipe
-from recipes.vision_search import search_runs
+from recipes.vision_search import confirm_runs, search_runs
 
 SIZES = (50, 200)
 
@@ -77,7 +78,11 @@ COMPARISONS: dict[str, Callable[[str], list[VisionRun]]] = {
     "gpu32": gpu32_runs,
     "paper": paper_runs,
 }
-PARTS: dict[str, Callable[[str], list[VisionRun]]] = {**COMPARISONS, "search": search_runs}
+PARTS: dict[str, Callable[[str], list[VisionRun]]] = {
+    **COMPARISONS,
+    "search": search_runs,
+    "confirm": confirm_runs,
+}
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ class Reproduce:
     """Run one part, or what is missing of it.
 
     Attributes:
-        part: main, images, cifar100, search, digits, gpu32 or paper.
+        part: main, images, cifar100, search, confirm, digits, gpu32 or paper.
         data: folder of the part's data set; "" takes it from the Hugging Face hub.
         out: folder of the main records; the other parts go beside it, with their name appended.
         jobs: worker processes on a CPU, one thread each; 1 with accelerate launch.

@@ -3,7 +3,7 @@
 Run by ``python -m recipes.vision --part search --data CIFAR10``; each run has half the main part's updates.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -29,6 +29,8 @@ MASKS: dict[str, Tried] = {
     "near": Tried((NEAR,) * 4),
     "near-weak": Tried((NEAR,) * 4, options={"suppressed_logit": -4.0}),
     "near-weaker": Tried((NEAR,) * 4, options={"suppressed_logit": -2.0}),
+    "near-middle": Tried((NEAR,) * 4, options={"suppressed_logit": -3.0}),
+    "near-weaker-two-free": Tried((NEAR, NEAR, FREE, FREE), options={"suppressed_logit": -2.0}),
     "near-two-free": Tried((NEAR, NEAR, FREE, FREE)),
     "near-first-layers": Tried((NEAR,) * 4, layers=2),
     "near-fast": Tried((NEAR,) * 4, options={"suppressed_logit": -4.0}, rate=10.0),
@@ -40,6 +42,8 @@ MASKS: dict[str, Tried] = {
         ("offset 0 1", "offset 0 -1", "offset 1 0", "offset -1 0"), options={"suppressed_logit": -2.0}
     ),
 }
+
+CANDIDATES = ("near-weaker", "near-middle", "near-weaker-two-free")
 
 
 def base(data: str = "") -> VisionRecipe:
@@ -61,6 +65,19 @@ def search_runs(data: str = "", seeds: int = 1) -> list[VisionRun]:
             _plain(recipe, seed, "vanilla-learned-positions", "learned"),
             _plain(recipe, seed, "vanilla-default-values", "sinusoidal"),
             *(_mask(recipe, seed, name, tried) for name, tried in MASKS.items()),
+        )
+    ]
+
+
+def confirm_runs(data: str = "", seeds: Sequence[int] = (10, 11)) -> list[VisionRun]:
+    """The candidates with all updates and seeds that the published tables don't have."""
+    recipe = replace(base(data), training=cpu_recipe(10, data).training, preset="confirm")
+    return [
+        run
+        for seed in seeds
+        for run in (
+            *(recipe.run(prior, seed) for prior in ("vanilla", "mimetic", "impulse")),
+            *(_mask(recipe, seed, name, MASKS[name]) for name in CANDIDATES),
         )
     ]
 

@@ -28,7 +28,7 @@ from recipes.vision import PARTS, part_folder
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "vision"
 FIGURES = ROOT / "docs" / "figures"
-TABLES = ("main", "images", "cifar100", "digits", "search")
+TABLES = ("main", "images", "cifar100", "digits", "search", "confirm")
 Runs = dict[str, list[RunRecord]]
 
 
