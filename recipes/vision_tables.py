@@ -5,6 +5,7 @@ python -m recipes.vision_tables --maps RUN  also attention and σ(M), from a run
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,10 @@ import tyro
 from maskprior.analysis.formatting import MISSING, TextTable, to_markdown
 from maskprior.analysis.intervals import mean_interval, paired_interval
 from maskprior.analysis.style import save_figure
-from maskprior.analysis.tables import prior_rank
 from maskprior.experiments.files import read_tensors
 from maskprior.experiments.record import RunRecord, patterns_path, read_record, read_records, weights_path
 from maskprior.experiments.seeding import named_generator
+from maskprior.priors import VISION_PRIORS
 from maskprior.tasks.base import Reader
 from maskprior.vision.pictures import draw_attention_maps, draw_bands, draw_prior_grids, draw_sizes
 from maskprior.vision.presets import VisionRun
@@ -29,6 +30,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "vision"
 FIGURES = ROOT / "docs" / "figures"
 TABLES = ("main", "images", "cifar100", "digits", "search", "confirm")
+ORDER = tuple(VISION_PRIORS)
 Runs = dict[str, list[RunRecord]]
 
 
@@ -41,7 +43,7 @@ def published(part: str, results: Path = RESULTS) -> list[RunRecord]:
 def by_variant(records: Sequence[RunRecord]) -> Runs:
     """Records by variant, in the order of tables, each by seed."""
     runs: Runs = {}
-    for record in sorted(records, key=lambda record: (prior_rank(record.prior), record.variant, record.seed)):
+    for record in sorted(records, key=lambda r: (ORDER.index(r.prior), r.variant, r.seed)):
         runs.setdefault(record.variant, []).append(record)
     return runs
 
@@ -95,12 +97,13 @@ def _against(mask: Sequence[RunRecord], own: Sequence[RunRecord]) -> tuple[str, 
     first, second = ([r.metrics["top1"] for r in runs if r.seed in seeds] for runs in (mask, own))
     won = sum(a > b for a, b in zip(first, second, strict=True))
     mean, half = paired_interval(first, second)
-    return f"{100 * mean:+.2f} ± {100 * half:.2f}", f"{won} of {len(seeds)}"
+    difference = f"{100 * mean:+.2f}" if math.isnan(half) else f"{100 * mean:+.2f} ± {100 * half:.2f}"
+    return difference, f"{won} of {len(seeds)}"
 
 
 def _interval(interval: tuple[float, float]) -> str:
     mean, half = interval
-    return f"{100 * mean:.2f} ± {100 * half:.2f}"
+    return f"{100 * mean:.2f}" if math.isnan(half) else f"{100 * mean:.2f} ± {100 * half:.2f}"
 
 
 def blocks(results: Path = RESULTS) -> dict[str, dict[str, str]]:
