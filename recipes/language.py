@@ -8,13 +8,14 @@
 Parts, each a folder of one record a run; an interrupted run goes on from its checkpoint. ``--data`` is a
 folder or a hub id; without it, the Hugging Face hub is asked:
 
-    wikitext2       results/language               4 priors × 3 seeds, 1.3 M parameters, 1 M tokens
+    wikitext2       results/language               4 priors and a control × 3 seeds, 1 M tokens
     tinystories     results/language               the same
     docstrings      results/language-docstrings    the same on Python's own docstrings, whatever its version
-    gpu-wikitext2   results/language-gpu           GPT-2's shape at context 512, bf16, 4 priors × 3 seeds
+    gpu-wikitext2   results/language-gpu           GPT-2's shape at context 512, bf16, the same runs
     gpu-tinystories results/language-gpu           the same
 
-References: Ma et al. 2026; Press, Smith, Lewis 2022 (ALiBi); Merity et al. 2017; Eldan and Li 2023.
+The control is no prior without positions. References: Ma et al. 2026; Press, Smith, Lewis 2022 (ALiBi); Haviv
+et al. 2022 (no positions); Merity et al. 2017; Eldan and Li 2023.
 """
 
 from collections.abc import Callable
@@ -64,7 +65,7 @@ class Reproduce:
         part: wikitext2, tinystories, docstrings, gpu-wikitext2 or gpu-tinystories.
         data: folder or hub id of the part's text; "" takes the hub's.
         seeds: number of seeds; they are 0, 1, 2, …
-        priors: names separated by commas, or "all".
+        priors: names separated by commas, or "all", which adds the control.
         out: folder of the main records; other parts go beside it.
         jobs: worker processes on a CPU, one thread each; 1 with accelerate launch.
         device: "auto" (what accelerate finds) or "cpu".
@@ -88,8 +89,17 @@ class Reproduce:
         if part == "docstrings" and self.data:
             raise ValueError(f"expected no --data with part docstrings, got {self.data!r}")
         recipe = RECIPES[part](self.data)
-        chosen = list(recipe.priors) if self.priors == "all" else self.priors.split(",")
-        return recipe.runs(range(self.seeds), chosen)
+        if self.priors != "all":
+            return recipe.runs(range(self.seeds), self.priors.split(","))
+        return [run for seed in range(self.seeds) for run in (*recipe.runs([seed]), control(recipe, seed))]
+
+
+def control(recipe: LanguageRecipe, seed: int) -> LanguageRun:
+    """No prior and no position embeddings, like the models of alibi and toeplitz.
+
+    Causal attention alone tells order (Haviv et al. 2022).
+    """
+    return recipe.run("vanilla", seed, variant="vanilla-no-positions", positions="none")
 
 
 def part_folder(out: Path, part: str) -> Path:

@@ -25,7 +25,7 @@ from recipes.blocks import fill_file
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "language"
-ORDER = ("vanilla", "alibi", "mask", "toeplitz")
+ORDER = ("vanilla", "vanilla-no-positions", "alibi", "mask", "toeplitz")
 Records = Mapping[Path, RunRecord]
 Runs = dict[str, list[RunRecord]]
 

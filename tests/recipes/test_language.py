@@ -26,12 +26,13 @@ PARTS = list(language.RECIPES)
 @pytest.mark.parametrize("part", PARTS)
 def test_all_priors_have_the_same_recipe(part: str) -> None:
     runs = language.Reproduce(part).runs()
-    assert {(run.prior.name, run.seed) for run in runs} == {
-        (prior, seed) for prior in LANGUAGE_PRIORS for seed in range(3)
+    assert {(run.label, run.seed) for run in runs} == {
+        (label, seed) for label in (*LANGUAGE_PRIORS, "vanilla-no-positions") for seed in range(3)
     }
     assert len({(run.task, run.training, replace(run.model, positions="none")) for run in runs}) == 1
     for run in runs:
-        assert (run.model.positions == "none") == (run.prior.name in WITHOUT_POSITIONS)
+        without = run.prior.name in WITHOUT_POSITIONS or run.label == "vanilla-no-positions"
+        assert (run.model.positions == "none") == without
     assert len({record_path(Path(), run) for run in runs}) == len(runs)
 
 

@@ -14,6 +14,7 @@ SHOWN = {
     "accuracy_seen": "seen {:.1%}",
     "accuracy_unseen": "unseen {:.1%}",
     "top1_validation": "validation {:.1%}",
+    "perplexity_validation": "perplexity {:.4g}",
 }
 """Curves named beside a run in progress, where the task has them."""
 

@@ -14,6 +14,7 @@ from maskprior.priors import LANGUAGE_PRIORS
 from maskprior.structures import geometric_half_lives
 
 LanguageRun = RunConfig[LanguageTask, Any]
+Positions = Literal["", "learned", "none"]
 
 WITHOUT_POSITIONS = frozenset({"alibi", "toeplitz"})
 """Priors whose models have no position embeddings, so that nothing is bound to the trained length."""
@@ -39,16 +40,15 @@ class LanguageRecipe:
         default_factory=lambda: {name: PriorConfig(name) for name in LANGUAGE_PRIORS}
     )
 
-    def run(self, prior: str, seed: int, *, variant: str = "") -> LanguageRun:
-        """One run.
+    def run(self, prior: str, seed: int, *, variant: str = "", positions: Positions = "") -> LanguageRun:
+        """One run; ``positions`` "learned" or "none" overrules what the prior's models have.
 
         Raises:
             ValueError: unknown prior; lists the choices.
         """
         if prior not in self.priors:
             raise ValueError(f"expected a prior among {', '.join(self.priors)}, got {prior!r}")
-        positions: Literal["learned", "none"] = "none" if prior in WITHOUT_POSITIONS else "learned"
-        model = replace(self.model, positions=positions)
+        model = replace(self.model, positions=positions or _positions(prior))
         return RunConfig(self.task, self.priors[prior], model, self.training, self.preset, seed, variant)
 
     def runs(self, seeds: Sequence[int], priors: Sequence[str] | None = None) -> list[LanguageRun]:
@@ -59,6 +59,10 @@ class LanguageRecipe:
     def judged_by(self, judge: Literal["test", "validation"]) -> "LanguageRecipe":
         """The recipe judged by the "test" or the "validation" split."""
         return replace(self, task=replace(self.task, judge=judge))
+
+
+def _positions(prior: str) -> Literal["learned", "none"]:
+    return "none" if prior in WITHOUT_POSITIONS else "learned"
 
 
 def docstrings() -> SourceConfig:
