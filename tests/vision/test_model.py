@@ -54,6 +54,21 @@ def test_options_change_positions_or_values_alone(small: VitConfig) -> None:
             assert torch.equal(plain[name][:24], mimetic[name][:24])
 
 
+def test_without_positions_all_else_is_the_same_and_patches_can_be_reordered(small: VitConfig) -> None:
+    config = replace(small, value_output="mimetic")
+    plain = VitModel(config, seeded(0)).state_dict()
+    model = VitModel(replace(config, positions="none"), seeded(0)).eval()
+    state = model.state_dict()
+    assert set(plain) - set(state) == {"vit.pos_embed"}
+    assert all(torch.equal(plain[name], value) for name, value in state.items())
+    images = model.sample_inputs(3, seeded(1))
+    swapped = torch.cat(images.split(config.patch_size, dim=-1)[::-1], dim=-1)
+    assert not torch.allclose(VitModel(config, seeded(0)).eval()(images), model(images))
+    torch.testing.assert_close(model(swapped), model(images), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="expected a model with position embeddings"):
+        model.position_embedding()
+
+
 @pytest.mark.parametrize("heads", [(), (1,), (3,)])
 def test_attention_is_softmax_of_scores_plus_log_sigmoid(
     small: VitConfig, images: Tensor, heads: tuple[int, ...]

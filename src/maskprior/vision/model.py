@@ -36,7 +36,8 @@ class VitConfig:
         register_tokens: learned tokens that are not read out.
         drop_path: probability of skipping a branch in the last layer, growing linearly from 0 in the first.
         positions: "learned" starts the position embeddings at N(0, 0.02²), as timm does; "sinusoidal" at
-            sines and cosines. They are learned in both cases.
+            sines and cosines. They are learned in both cases. "none" has no position embeddings:
+            where a patch is, only M tells.
         value_output: "default" starts W_V and W_O as timm does; "mimetic" at W_O W_V = 0.4 Z − 0.4 I, the
             half of the mimetic initialisation that is not about who attends to whom. The same for all priors.
     """
@@ -52,7 +53,7 @@ class VitConfig:
     class_token: bool = True
     register_tokens: int = 0
     drop_path: float = 0.0
-    positions: Literal["learned", "sinusoidal"] = "learned"
+    positions: Literal["learned", "sinusoidal", "none"] = "learned"
     value_output: Literal["default", "mimetic"] = "default"
 
     def __post_init__(self) -> None:
@@ -72,7 +73,7 @@ class VitConfig:
                 f"{self.drop_path}"
             )
         for name, choices in (
-            ("positions", ("learned", "sinusoidal")),
+            ("positions", ("learned", "sinusoidal", "none")),
             ("value_output", ("default", "mimetic")),
         ):
             if getattr(self, name) not in choices:
@@ -130,9 +131,11 @@ class VitModel(nn.Module):
             )
         if config.positions == "sinusoidal":
             set_sinusoidal_positions(self)
+        if config.positions == "none":  # only now, so that all other weights are those of the other choices
+            self.vit.pos_embed = None
         if config.value_output == "mimetic":
-            for attention, _ in self.layer_positions():
-                set_value_output(attention, 0.4, -0.4, generator)
+            for block in self._blocks():
+                set_value_output(VitAttention(block.attn), 0.4, -0.4, generator)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -191,7 +194,7 @@ class VitModel(nn.Module):
         """Images of noise, ``[count, channels, height, width]``, of mean 0 and variance 1."""
         shape = (count, self.config.channels, *self.config.image_size)
         noise = torch.randn(shape, generator=generator, device=generator.device)
-        return noise.to(self._positions())
+        return noise.to(next(self.parameters()))
 
     def layer_inputs(self, images: Tensor) -> Iterator[tuple["VitAttention", Tensor]]:
         """Each attention with its normalised input ``[batch, N, width]``, layer by layer.
