@@ -7,7 +7,7 @@
 
 Parts, each a folder of one record a run; an interrupted run goes on from its checkpoint:
 
-    main     results/vision           CIFAR-10, 100 images a class, 4 priors × 5 seeds
+    main     results/vision           CIFAR-10, 100 images a class, 4 priors and timm's default × 5 seeds
     images   results/vision-images    CIFAR-10, fewer and more images, 4 priors × 3 seeds
     cifar100 results/vision-cifar100  CIFAR-100, 40 images a class, 4 priors × 3 seeds
     search   results/vision-search    what was tried on CIFAR-10, judged by held-out training images, 1 seed
@@ -31,14 +31,19 @@ from maskprior.experiments.presets import choose
 from maskprior.experiments.progress import ProgressReporter
 from maskprior.experiments.sweep import Device, sweep
 from maskprior.vision.presets import VisionRun, cpu_recipe, digits_recipe, gpu32_recipe, paper_recipe
-from recipes.vision_search import confirm_runs, search_runs
+from recipes.vision_search import confirm_runs, plain, search_runs
 
 SIZES = (50, 200)
 
 
 def main_runs(data: str = "") -> list[VisionRun]:
-    """The chosen size with five paired seeds."""
-    return cpu_recipe(10, data).runs(range(5))
+    """The chosen size with five paired seeds, and timm's own initialisation beside it."""
+    recipe = cpu_recipe(10, data)
+    return [
+        run
+        for seed in range(5)
+        for run in (*recipe.runs([seed]), plain(recipe, seed, "vanilla-learned-positions", "learned"))
+    ]
 
 
 def image_runs(data: str = "") -> list[VisionRun]:

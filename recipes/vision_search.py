@@ -51,7 +51,9 @@ def base(data: str = "") -> VisionRecipe:
     """The main part's recipe with half the updates, judged by held-out training images."""
     recipe = cpu_recipe(10, data).judged_by("validation")
     training = replace(recipe.training, steps=recipe.training.steps // 2, warmup_steps=50, probes=3)
-    task = replace(recipe.task, validation_per_class=HELD_OUT)
+    # Part of every run's name, also where no prior reads it: what the recipe had when the search began.
+    layout = Layout(MASKS["decay"].heads, recipe.task.model.depth)
+    task = replace(recipe.task, validation_per_class=HELD_OUT, layout=layout)
     return replace(recipe, task=task, training=training, preset="search")
 
 
@@ -63,8 +65,8 @@ def search_runs(data: str = "", seeds: int = 1) -> list[VisionRun]:
         for seed in range(seeds)
         for run in (
             *(recipe.run(prior, seed) for prior in ("vanilla", "mimetic", "impulse")),
-            _plain(recipe, seed, "vanilla-learned-positions", "learned"),
-            _plain(recipe, seed, "vanilla-default-values", "sinusoidal"),
+            plain(recipe, seed, "vanilla-learned-positions", "learned"),
+            plain(recipe, seed, "vanilla-default-values", "sinusoidal"),
             *(_mask(recipe, seed, name, tried) for name, tried in MASKS.items()),
         )
     ]
@@ -85,10 +87,10 @@ def confirm_runs(data: str = "", seeds: Sequence[int] = (10, 11)) -> list[Vision
     ]
 
 
-def _plain(
+def plain(
     recipe: VisionRecipe, seed: int, variant: str, positions: Literal["learned", "sinusoidal"]
 ) -> VisionRun:
-    """timm's own value and output weights, with its positions or with sinusoidal ones."""
+    """No prior, timm's own value and output weights, with its positions or with sinusoidal ones."""
     model = replace(recipe.task.model, positions=positions, value_output="default")
     changed = replace(recipe, task=replace(recipe.task, model=model))
     return changed.run("vanilla", seed, variant=variant)

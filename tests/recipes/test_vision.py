@@ -53,14 +53,22 @@ def cifar_folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("part", list(vision.COMPARISONS))
 def test_parts_compare_all_priors_with_the_same_recipe(part: str) -> None:
-    runs = vision.PARTS[part]("" if part != "paper" else "somewhere")
+    every = vision.PARTS[part]("" if part != "paper" else "somewhere")
+    assert len({record_path(Path(), run) for run in every}) == len(every)
+    runs = [run for run in every if run.label in VISION_PRIORS]
     assert {run.prior.name for run in runs} == set(VISION_PRIORS)
-    assert len({record_path(Path(), run) for run in runs}) == len(runs)
     assert len({(run.model, run.training) for run in runs}) == 1
     for size in {run.task.train_per_class for run in runs}:
         same = [run for run in runs if run.task.train_per_class == size]
         assert len({repr(run.task) for run in same}) == 1
         assert len(same) == len(VISION_PRIORS) * SEEDS[part]
+
+
+def test_timm_own_initialisation_is_beside_the_main_comparison() -> None:
+    own = [run for run in vision.PARTS["main"]("") if run.label not in VISION_PRIORS]
+    assert {(run.label, run.prior.name) for run in own} == {("vanilla-learned-positions", "vanilla")}
+    assert len(own) == SEEDS["main"]
+    assert {(run.model.positions, run.model.value_output) for run in own} == {("learned", "default")}
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=list(RECIPES))
@@ -119,7 +127,7 @@ def test_a_part_runs_end_to_end_on_a_tiny_set(part: str, cifar_folder: Path, tmp
     else:
         runs = [run for run in vision.PARTS[part](str(cifar_folder)) if not run.seed]
     records = sweep([tiny(run) for run in runs], tmp_path / "runs", SilentReporter(), device=Device("cpu"))
-    assert len(records) == 4
+    assert len(records) == len(runs) >= 4
     for record in records.values():
         assert record.metrics["images"] == 20
         assert 0 <= record.metrics["top1_low"] <= record.metrics["top1"] <= record.metrics["top1_high"] <= 1
