@@ -44,7 +44,6 @@ MASKS: dict[str, Tried] = {
 }
 
 CANDIDATES = ("near-weaker", "near-middle", "near-weaker-two-free")
-FEW_CANDIDATES = ("near-middle", "near-weak", "near")
 
 
 def base(data: str = "") -> VisionRecipe:
@@ -73,16 +72,14 @@ def search_runs(data: str = "", seeds: int = 1) -> list[VisionRun]:
 
 
 def confirm_runs(data: str = "", seeds: Sequence[int] = (10, 11)) -> list[VisionRun]:
-    """The candidates with all updates and seeds that the published tables don't have, at two sizes."""
+    """The candidates with all updates and seeds that the published tables don't have."""
     recipe = replace(base(data), training=cpu_recipe(10, data).training, preset="confirm")
-    half = replace(recipe, task=replace(recipe.task, train_per_class=50), preset="confirm-500-images")
     return [
         run
-        for sized, candidates in ((recipe, CANDIDATES), (half, FEW_CANDIDATES))
         for seed in seeds
         for run in (
-            *(sized.run(prior, seed) for prior in ("vanilla", "mimetic", "impulse")),
-            *(_mask(sized, seed, name, MASKS[name]) for name in candidates),
+            *(recipe.run(prior, seed) for prior in ("vanilla", "mimetic", "impulse")),
+            *(_mask(recipe, seed, name, MASKS[name]) for name in CANDIDATES),
         )
     ]
 
