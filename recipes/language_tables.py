@@ -1,4 +1,4 @@
-"""Published language tables and figures, written into docs/language.md from the committed records.
+"""Published language tables and figures, made for README.md and docs/language.md from committed records.
 
 python -m recipes.language_tables            tables and figures from records
 python -m recipes.language_tables --learned  first note what M has learned, from the runs' own tensors
@@ -244,27 +244,49 @@ def curves_figure(records: Records) -> Any:
     return figure
 
 
-def blocks(records: Records) -> dict[str, str]:
-    """Block name → Markdown."""
+def headline(records: Records) -> TextTable:
+    """The README's: a line a text, a column a prior; mean over seeds, and the worst."""
+    names = [name for name in ORDER if any(record.variant == name for record in records.values())]
+    lines = []
+    for task in tasks(records):
+        runs = by_prior(records, task)
+        lines.append((task, *(_headline_cell(runs.get(name, [])) for name in names)))
+    return TextTable(("text", *names), tuple(lines), labels=1)
+
+
+def _headline_cell(runs: Sequence[RunRecord]) -> str:
+    if not runs:
+        return "–"
+    values = [record.metrics["test_perplexity"] for record in runs]
+    return f"{sum(values) / len(values):.1f} ({max(values):.1f})"
+
+
+def blocks(records: Records) -> dict[str, dict[str, str]]:
+    """File name → block name → Markdown."""
     return {
-        "language-main": to_markdown(main_table(records)),
-        "language-lengths": to_markdown(length_table(records)),
-        "language-origin": origin(records),
+        "README.md": {"language-headline": to_markdown(headline(records))},
+        "docs/language.md": {
+            "language-main": to_markdown(main_table(records)),
+            "language-lengths": to_markdown(length_table(records)),
+            "language-origin": origin(records),
+        },
     }
 
 
-def write(results: Path = RESULTS, docs: Path = ROOT / "docs") -> None:
-    """Rewrite the blocks of docs/language.md and its figures."""
+def write(results: Path = RESULTS, figures: Path = ROOT / "docs" / "figures") -> None:
+    """Rewrite the blocks of README.md and docs/language.md, and the figures."""
     from maskprior.analysis.style import save_figure
 
     records = read_records(results)
-    fill_file(docs / "language.md", blocks(records))
-    save_figure(curves_figure(records), docs / "language-curves.png")
+    for name, filled in blocks(records).items():
+        fill_file(ROOT / name, filled)
+    save_figure(curves_figure(records), figures / "language-curves.png")
     for path, record in records.items():
         learned = learned_folder(results) / path.name
         if record.seed == 0 and learned.exists():
             title = f"{record.task}, {record.variant}"
-            save_figure(learned_figure(learned, title), docs / f"language-{record.task}-{record.variant}.png")
+            figure = learned_figure(learned, title)
+            save_figure(figure, figures / f"language-{record.task}-{record.variant}.png")
 
 
 def learned_folder(results: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Published vision tables and figures, written into docs/vision.md from the committed records.
+"""Published vision tables and figures, written into README.md and docs/vision.md from the committed records.
 
 python -m recipes.vision_tables             tables and figures from records
 python -m recipes.vision_tables --maps RUN  also attention and σ(M), from a run's own tensors (RUN: its .json)
@@ -30,6 +30,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "vision"
 FIGURES = ROOT / "docs" / "figures"
 TABLES = ("main", "images", "cifar100", "digits", "search", "confirm")
+HEADLINE = {"CIFAR-10": ("main", "images"), "CIFAR-100": ("cifar100",), "digits": ("digits",)}
+"""Rows of the README's table by the parts that they are made of."""
 ORDER = tuple(VISION_PRIORS)
 Runs = dict[str, list[RunRecord]]
 
@@ -109,7 +111,21 @@ def _interval(interval: tuple[float, float]) -> str:
 def blocks(results: Path = RESULTS) -> dict[str, dict[str, str]]:
     """File name → block name → Markdown."""
     found = {f"vision-{part}": _block(part, published(part, results)) for part in TABLES}
-    return {"docs/vision.md": {**found, "vision-cost": cost(results.parent / "benchmarks")}}
+    return {
+        "README.md": {"vision-headline": to_markdown(headline(results))},
+        "docs/vision.md": {**found, "vision-cost": cost(results.parent / "benchmarks")},
+    }
+
+
+def headline(results: Path = RESULTS) -> TextTable:
+    """The README's: a line a set and number of images, a column a prior; mean and half of the interval."""
+    lines = []
+    for title, parts in HEADLINE.items():
+        sizes = by_size([record for part in parts for record in published(part, results)])
+        for images, runs in sizes.items():
+            cells = [_interval(mean_interval(_metric(runs[name], "top1"))) for name in ORDER]
+            lines.append((title, f"{images:,}", *cells))
+    return TextTable(("set", "images", *ORDER), tuple(lines), labels=2)
 
 
 def cost(folder: Path) -> str:

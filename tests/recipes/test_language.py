@@ -165,8 +165,16 @@ def test_curves_are_by_tokens_seen(make: Make) -> None:
 @pytest.mark.skipif(not language_tables.RESULTS.is_dir(), reason="no published records")
 def test_the_page_says_what_the_records_say() -> None:
     found = read_records(language_tables.RESULTS)
-    page = (ROOT / "docs" / "language.md").read_text()
-    assert fill_blocks(page, language_tables.blocks(found)) == page
+    for name, filled in language_tables.blocks(found).items():
+        page = (ROOT / name).read_text()
+        assert fill_blocks(page, filled) == page, f"{name}: run `python -m recipes.language_tables`"
+
+
+def test_headline_has_a_line_a_text_and_the_worst_seed(make: Make) -> None:
+    found = records(make("vanilla", 0, 0.0), make("vanilla", 1, math.log(3.0)), make("mask", 0, 0.0))
+    table = language_tables.headline(found)
+    assert table.header == ("text", "vanilla", "mask")
+    assert table.rows == (("stories", "2.0 (3.0)", "1.0 (1.0)"),)
 
 
 def test_the_code_on_the_page_runs() -> None:
