@@ -118,6 +118,15 @@ def test_logits_that_are_not_finite_are_refused(value: float) -> None:
         MaskPrior(torch.full((5, 7), value))
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_loaded_logits_that_are_not_finite_are_refused(value: float) -> None:
+    model = torch.nn.Sequential(MaskPrior(torch.zeros(2, 3)))
+    broken = {"0.mask_logits": torch.full((2, 3), value)}
+    with pytest.raises(RuntimeError, match=r"expected finite 0\.mask_logits, got NaN or ±inf"):
+        model.load_state_dict(broken)
+    assert torch.equal(model.state_dict()["0.mask_logits"], torch.zeros(2, 3))
+
+
 def test_logits_in_the_wrong_order_are_refused() -> None:
     with pytest.raises(ValueError, match="expected finite allowed_logit > suppressed_logit"):
         MaskPrior.from_structure(structure(), allowed_logit=-1.0, suppressed_logit=1.0)

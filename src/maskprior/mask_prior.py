@@ -1,6 +1,7 @@
 """MaskPrior: the module that owns the mask logits M."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,7 @@ class MaskPrior(nn.Module):
 
     Raises:
         ValueError: M is not finite or has fewer than two or more than three dimensions.
+        RuntimeError: ``load_state_dict`` is given an M that is not finite.
 
     Source: Ma et al. 2026, section 3.
     """
@@ -92,6 +94,15 @@ class MaskPrior(nn.Module):
             low, high = self.mask_logits.detach().aminmax()
             values = f"range=[{low:.3g}, {high:.3g}], "
         return f"shape={list(self.mask_logits.shape)}, {values}learnable={self.mask_logits.requires_grad}"
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Tensor], prefix: str, metadata: Any, strict: bool, *messages: list[str]
+    ) -> None:
+        loaded = state_dict.get(f"{prefix}mask_logits")
+        if loaded is not None and not loaded.is_meta and not bool(loaded.isfinite().all()):
+            messages[-1].append(f"expected finite {prefix}mask_logits, got NaN or ±inf")
+            return
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *messages)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # .half() and .bfloat16() of the host model must not round M: only the device may follow.
