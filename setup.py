@@ -88,7 +88,9 @@ setup(
         Extension(
             "maskprior.kernels._native",
             sources=[str(SOURCES / name) for name in ("attention.cpp", "dispatch.cpp")],
-            depends=[str(SOURCES / name) for name in ("interface.h", "product.h", "scores.h", "simd.h")],
+            depends=[
+                str(SOURCES / name) for name in ("ahead.h", "interface.h", "product.h", "scores.h", "simd.h")
+            ],
             optional=True,
         )
     ],

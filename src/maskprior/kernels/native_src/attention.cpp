@@ -20,8 +20,6 @@ constexpr ptrdiff_t BACKWARD_KEYS = 64;
 constexpr ptrdiff_t SHORT = 128;  // up to here, all keys make one tile
 constexpr ptrdiff_t WHOLE = 1 << 17;  // floats of a tile that holds all of many keys
 
-constexpr ptrdiff_t AHEAD = 320;  // rows up to which the next problem is prefetched
-
 // A matrix of floats in a tensor or in scratch memory.
 struct Matrix {
     float *data;
@@ -85,37 +83,14 @@ template <typename T> void pack_strips(Rows<T> from, ptrdiff_t keys, ptrdiff_t w
     }
 }
 
-// Brings the next problem's rows into the cache, a share at each step, while this one is computed. Heads that
-// lie side by side leave short runs of memory, which the hardware does not foresee; long problems have too few
-// of them for it to matter.
-struct Ahead {
-    struct Part {
-        const char *data;
-        ptrdiff_t row, rows, width;  // in bytes, but for rows
-    } parts[8];
-    int count = 0, current = 0;
-    ptrdiff_t total = 0, share = 0;
+// Has the next problem's rows brought into the cache.
+template <typename T>
+void plan_rows(Ahead &ahead, const MaskpriorRows &rows, int64_t item, int64_t head, ptrdiff_t count, ptrdiff_t width) {
+    Rows<const T> from(rows, item, head);
+    ahead.plan(from.data, from.row, count, width);
+}
 
-    template <typename T> void plan(Rows<T> rows, ptrdiff_t count_of_rows, ptrdiff_t width) {
-        if (count_of_rows > AHEAD) return;
-        parts[count++] = {(const char *)rows.data, rows.row * (ptrdiff_t)sizeof(T), count_of_rows,
-                          width * (ptrdiff_t)sizeof(T)};
-        total += count_of_rows;
-    }
-
-    void divide(ptrdiff_t steps) { share = (total + steps - 1) / steps; }
-
-    void step() {
-        for (ptrdiff_t budget = share; budget > 0 && current < count;) {
-            Part &part = parts[current];
-            for (; part.rows > 0 && budget > 0; --part.rows, --budget, part.data += part.row)
-                for (ptrdiff_t c = 0; c < part.width; c += 64) __builtin_prefetch(part.data + c, 0, 2);
-            current += part.rows == 0;
-        }
-    }
-};
-
-// The same for a tile of the bias or of its gradient: its rows are short runs as well.
+// Brings a tile of the bias or of its gradient into the cache: its rows are short runs as well.
 inline void prefetch_tile(const float *data, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t first, ptrdiff_t last) {
     if (!data) return;
     for (ptrdiff_t r = 0; r < rows; ++r)
@@ -218,11 +193,9 @@ bool forward_tile(const MaskpriorCall &call, int64_t item, int64_t head, const F
     }
     for (ptrdiff_t first = 0; first < end || first == 0; first += FORWARD_KEYS) {
         ptrdiff_t last = least(first + FORWARD_KEYS, padded(call.keys)), count = least(last, call.keys) - first;
-        ahead.step();
         prefetch_tile(scores.bias, scores.bias_row, rows, first, last);
         product_of_strips(rows, first, last, call.width, {query.data, query.row, 1}, f.keys, f.weights.data,
-                          f.weights.row);
-        ahead.step();
+                          f.weights.row, ahead);
         for (ptrdiff_t r = 0; r < rows; r += W)
             infinite |= soften(scores, f, r, least(W, rows - r), first, last);
         if (is_short) {
@@ -231,11 +204,9 @@ bool forward_tile(const MaskpriorCall &call, int64_t item, int64_t head, const F
                 for (ptrdiff_t key = 0; key < f.weights.row; key += W)
                     store(f.weights.at(r) + key, load(f.weights.at(r) + key) * f.total[r]);
         }
-        ahead.step();
         product(rows, width, count, {f.weights.data, f.weights.row, 1}, values.at(first), values.row, sums.data,
-                sums.row, first > 0);
+                sums.row, first > 0, ahead);
     }
-    ahead.step();
     if (!is_short) finish(f, rows, scores.logsumexp);
     if (sums.data == f.sums.data) unpack_rows(sums, rows, call.value_width, is_short ? nullptr : f.total, output);
     return infinite;
@@ -253,11 +224,11 @@ bool forward(const MaskpriorCall &call, MaskpriorPair pair, MaskpriorPair next, 
     pack_strips(Rows<const T>(call.key, item, kv_head), call.keys, call.width, f.keys);
     ptrdiff_t height = tile_height(call.queries, QUERIES);
     Ahead ahead;
-    ahead.plan(Rows<const T>(call.key, next.item, next.head / group), call.keys, call.width);
-    ahead.plan(Rows<const T>(call.value, next.item, next.head / group), call.keys, call.value_width);
-    ahead.plan(Rows<const T>(call.query, next.item, next.head), call.queries, call.width);
-    ahead.plan(Rows<const T>(call.output, next.item, next.head), call.queries, call.value_width);
-    ahead.divide(4 * ((call.queries + height - 1) / height) * ((call.keys + FORWARD_KEYS - 1) / FORWARD_KEYS));
+    plan_rows<T>(ahead, call.key, next.item, next.head / group, call.keys, call.width);
+    plan_rows<T>(ahead, call.value, next.item, next.head / group, call.keys, call.value_width);
+    plan_rows<T>(ahead, call.query, next.item, next.head, call.queries, call.width);
+    plan_rows<T>(ahead, call.output, next.item, next.head, call.queries, call.value_width);
+    ahead.divide(call.queries * call.keys * (call.width + call.value_width) / W);
     bool infinite = false;
     for (ptrdiff_t row = 0; row < call.queries; row += height)
         infinite |= forward_tile<T>(call, item, head, f, values, row, least(height, call.queries - row), ahead);
@@ -378,28 +349,21 @@ void backward_tile(const MaskpriorCall &call, int64_t item, int64_t head, const 
     Slopes slopes{scores, b, bias_rows, set, call.keys};
     for (; first < end; first += b.tile_keys) {
         ptrdiff_t last = least(first + b.tile_keys, padded(call.keys)), count = least(last, call.keys) - first;
-        ahead.step();
         prefetch_tile(scores.bias, scores.bias_row, rows, first, last);
         product_of_strips(rows, first, last, call.width, {query.data, query.row, 1}, b.keys, b.weights.data,
-                          b.weights.row);
-        ahead.step();
+                          b.weights.row, ahead);
         prefetch_tile(bias_rows, call.keys, rows, first, last);
         product_of_strips(rows, first, last, call.value_width, {gradient.data, gradient.row, 1}, b.values,
-                          b.slope.data, b.slope.row);
-        ahead.step();
+                          b.slope.data, b.slope.row, ahead);
         slope_tile(slopes, rows, first, last);
-        ahead.step();
         if (!call.needs_operands) continue;
         bool add = !targets.in_place;
-        ahead.step();
         product(count, value_width, rows, {b.weights.data, 1, b.weights.row}, gradient.data, gradient.row,
-                targets.value.at(first), targets.value.row, add);
-        ahead.step();
+                targets.value.at(first), targets.value.row, add, ahead);
         product(count, width, rows, {b.slope.data, 1, b.slope.row}, query.data, query.row, targets.key.at(first),
-                targets.key.row, add);
-        ahead.step();
+                targets.key.row, add, ahead);
         product(rows, width, count, {b.slope.data, b.slope.row, 1}, key_rows.at(first), key_rows.row,
-                targets.query.data, targets.query.row, first > 0);
+                targets.query.data, targets.query.row, first > 0, ahead);
     }
     for (ptrdiff_t r = 0; bias_rows && set && first < call.keys && r < rows; ++r)
         memset(bias_rows + r * call.keys + first, 0, (call.keys - first) * sizeof(float));
@@ -431,18 +395,19 @@ void backward(const MaskpriorCall &call, MaskpriorPair pair, MaskpriorPair next,
     }
     ptrdiff_t height = tile_height(call.queries, b.tile_queries);
     Ahead ahead;
-    ahead.plan(Rows<const T>(call.key, next.item, next.head), call.keys, call.width);
-    ahead.plan(Rows<const T>(call.value, next.item, next.head), call.keys, call.value_width);
-    ahead.plan(Rows<const T>(call.query, next.item, next.head * group), call.queries, call.width);
-    ahead.plan(Rows<const T>(call.gradient, next.item, next.head * group), call.queries, call.value_width);
+    plan_rows<T>(ahead, call.key, next.item, next.head, call.keys, call.width);
+    plan_rows<T>(ahead, call.value, next.item, next.head, call.keys, call.value_width);
+    plan_rows<T>(ahead, call.query, next.item, next.head * group, call.queries, call.width);
+    plan_rows<T>(ahead, call.gradient, next.item, next.head * group, call.queries, call.value_width);
     if (!b.has_all_keys)
-        ahead.plan(Rows<const T>(call.output, next.item, next.head * group), call.queries, call.value_width);
+        plan_rows<T>(ahead, call.output, next.item, next.head * group, call.queries, call.value_width);
     if (call.needs_operands) {
-        ahead.plan(Rows<const T>(call.grad_value, next.item, next.head), call.keys, call.value_width);
-        ahead.plan(Rows<const T>(call.grad_key, next.item, next.head), call.keys, call.width);
-        ahead.plan(Rows<const T>(call.grad_query, next.item, next.head * group), call.queries, call.width);
+        plan_rows<T>(ahead, call.grad_value, next.item, next.head, call.keys, call.value_width);
+        plan_rows<T>(ahead, call.grad_key, next.item, next.head, call.keys, call.width);
+        plan_rows<T>(ahead, call.grad_query, next.item, next.head * group, call.queries, call.width);
     }
-    ahead.divide((call.needs_operands ? 7 : 4) * group * ((call.queries + height - 1) / height) * ((call.keys + b.tile_keys - 1) / b.tile_keys));
+    ptrdiff_t products = call.needs_operands ? 5 : 2;
+    ahead.divide(group * call.queries * call.keys * products * (call.width + call.value_width) / (2 * W));
     for (int64_t member = 0; member < group; ++member) {
         for (ptrdiff_t row = 0; row < call.queries; row += height)
             backward_tile<T>(call, item, kv_head * group + member, b, targets, key_rows, row,

@@ -2,6 +2,7 @@
 // B and C by vectors along their rows.
 #pragma once
 
+#include "ahead.h"
 #include "simd.h"
 
 namespace {
@@ -11,17 +12,24 @@ struct Left {
     ptrdiff_t row, step;  // strides of the result's row and of the summed index
 };
 
+constexpr ptrdiff_t SEGMENT = 8;  // summed indices between two looks ahead
+
 template <int R, int C, bool Add>
-void tile(ptrdiff_t length, Left a, const float *b, ptrdiff_t b_step, float *c, ptrdiff_t c_row) {
+void tile(ptrdiff_t length, Left a, const float *b, ptrdiff_t b_step, float *c, ptrdiff_t c_row, Ahead &ahead) {
     V sums[R * C];
     UNROLL for (int i = 0; i < R * C; ++i) sums[i] = Add ? load(c + i / C * c_row + i % C * W) : V{};
-    for (ptrdiff_t k = 0; k < length; ++k, a.data += a.step, b += b_step) {
-        UNROLL for (int i = 0; i < R * C; ++i) sums[i] += a.data[i / C * a.row] * load(b + i % C * W);
+    while (length > 0) {
+        ptrdiff_t steps = least(length, SEGMENT);
+        length -= steps;
+        ahead.step(R * C * steps);
+        for (; steps > 0; --steps, a.data += a.step, b += b_step) {
+            UNROLL for (int i = 0; i < R * C; ++i) sums[i] += a.data[i / C * a.row] * load(b + i % C * W);
+        }
     }
     UNROLL for (int i = 0; i < R * C; ++i) store(c + i / C * c_row + i % C * W, sums[i]);
 }
 
-typedef void Tile(ptrdiff_t, Left, const float *, ptrdiff_t, float *, ptrdiff_t);
+typedef void Tile(ptrdiff_t, Left, const float *, ptrdiff_t, float *, ptrdiff_t, Ahead &);
 
 // Rows of a register tile with C columns: as many as the registers hold.
 template <int C> constexpr int max_rows() {
@@ -43,12 +51,12 @@ template <int C, bool Add> struct TileOf<C, Add, 0> {
 
 template <int C>
 void strip(ptrdiff_t rows, ptrdiff_t length, Left a, const float *b, ptrdiff_t b_step, float *c, ptrdiff_t c_row,
-           bool add) {
+           bool add, Ahead &ahead) {
     ptrdiff_t tiles = (rows + max_rows<C>() - 1) / max_rows<C>();
     for (; tiles > 0; --tiles) {
         ptrdiff_t height = (rows + tiles - 1) / tiles;  // even heights: no small tile is left over
         Tile *run = add ? TileOf<C, true>::rows(height) : TileOf<C, false>::rows(height);
-        run(length, a, b, b_step, c, c_row);
+        run(length, a, b, b_step, c, c_row, ahead);
         a.data += height * a.row;
         c += height * c_row;
         rows -= height;
@@ -57,24 +65,24 @@ void strip(ptrdiff_t rows, ptrdiff_t length, Left a, const float *b, ptrdiff_t b
 
 // A strip of `vectors` <= MAX_COLUMNS columns.
 inline void product_strip(ptrdiff_t rows, int vectors, ptrdiff_t length, Left a, const float *b, ptrdiff_t b_step,
-                          float *c, ptrdiff_t c_row, bool add) {
+                          float *c, ptrdiff_t c_row, bool add, Ahead &ahead) {
     switch (vectors) {
-    case 1: return strip<1>(rows, length, a, b, b_step, c, c_row, add);
-    case 2: return strip<2>(rows, length, a, b, b_step, c, c_row, add);
+    case 1: return strip<1>(rows, length, a, b, b_step, c, c_row, add, ahead);
+    case 2: return strip<2>(rows, length, a, b, b_step, c, c_row, add, ahead);
 #if defined(__AVX512F__)
-    case 3: return strip<3>(rows, length, a, b, b_step, c, c_row, add);
-    default: return strip<4>(rows, length, a, b, b_step, c, c_row, add);
+    case 3: return strip<3>(rows, length, a, b, b_step, c, c_row, add, ahead);
+    default: return strip<4>(rows, length, a, b, b_step, c, c_row, add, ahead);
 #endif
     }
 }
 
 // C [rows, columns] (+)= A B for B [length, columns] in row order; columns a multiple of W.
 inline void product(ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t length, Left a, const float *b, ptrdiff_t b_row,
-                    float *c, ptrdiff_t c_row, bool add) {
+                    float *c, ptrdiff_t c_row, bool add, Ahead &ahead) {
     for (ptrdiff_t column = 0; column < columns;) {
         ptrdiff_t strips = (columns - column + MAX_COLUMNS * W - 1) / (MAX_COLUMNS * W);
         ptrdiff_t vectors = ((columns - column) / W + strips - 1) / strips;
-        product_strip(rows, (int)vectors, length, a, b + column, b_row, c + column, c_row, add);
+        product_strip(rows, (int)vectors, length, a, b + column, b_row, c + column, c_row, add, ahead);
         column += vectors * W;
     }
 }
@@ -84,10 +92,11 @@ constexpr ptrdiff_t STRIP = MAX_COLUMNS * W;
 
 // C [rows, keys] = A B for B [width, keys] in strips, from the key `first` (a multiple of STRIP) on.
 inline void product_of_strips(ptrdiff_t rows, ptrdiff_t first, ptrdiff_t last, ptrdiff_t width, Left a,
-                              const float *strips, float *c, ptrdiff_t c_row) {
+                              const float *strips, float *c, ptrdiff_t c_row, Ahead &ahead) {
     for (ptrdiff_t key = first; key < last; key += STRIP) {
         ptrdiff_t wide = least(STRIP, last - key);
-        product_strip(rows, (int)(wide / W), width, a, strips + key * width, wide, c + key - first, c_row, false);
+        product_strip(rows, (int)(wide / W), width, a, strips + key * width, wide, c + key - first, c_row, false,
+                      ahead);
     }
 }
 

@@ -1,0 +1,46 @@
+// Brings the next problem's rows into the cache while this one is computed, one row every few steps of the
+// products: more at once would wait for one another, and the products for them. Heads that lie side by side
+// leave short runs of memory, which the hardware does not foresee; long problems have too few of them for it to
+// matter.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace {
+
+constexpr ptrdiff_t AHEAD = 320;  // rows up to which the next problem is prefetched
+constexpr ptrdiff_t LINE = 64;    // bytes
+
+class Ahead {
+    struct Part {
+        const char *data;
+        ptrdiff_t row, rows, width;  // in bytes, but for rows
+    };
+    Part parts[8];
+    int count = 0, current = 0;
+    ptrdiff_t rows = 0, work_per_row = PTRDIFF_MAX, credit = 0;
+
+  public:
+    template <typename T> void plan(const T *data, ptrdiff_t row, ptrdiff_t rows_of_part, ptrdiff_t width) {
+        if (rows_of_part > AHEAD) return;
+        parts[count++] = {(const char *)data, row * (ptrdiff_t)sizeof(T), rows_of_part, width * (ptrdiff_t)sizeof(T)};
+        rows += rows_of_part;
+    }
+
+    // All rows are spread over this much work.
+    void divide(ptrdiff_t work) {
+        if (rows > 0) work_per_row = work / rows + 1;
+    }
+
+    void step(ptrdiff_t work) {
+        for (credit += work; credit >= work_per_row && current < count; credit -= work_per_row) {
+            Part &part = parts[current];
+            for (ptrdiff_t c = 0; c < part.width; c += LINE) __builtin_prefetch(part.data + c, 0, 2);
+            part.data += part.row;
+            current += --part.rows == 0;
+        }
+    }
+};
+
+}  // namespace
