@@ -1,7 +1,6 @@
-// Brings the next problem's rows into the cache while this one is computed, one row every few steps of the
-// products: more at once would wait for one another, and the products for them. Heads that lie side by side
-// leave short runs of memory, which the hardware does not foresee; long problems have too few of them for it to
-// matter.
+// Brings rows into the cache while something else is computed, one row every few steps of the products: more at
+// once would wait for one another, and the products for them. Heads that lie side by side, and tiles of a
+// matrix, are short runs of memory, which the hardware does not foresee.
 #pragma once
 
 #include <stddef.h>
@@ -9,8 +8,7 @@
 
 namespace {
 
-constexpr ptrdiff_t AHEAD = 320;  // rows up to which the next problem is prefetched
-constexpr ptrdiff_t LINE = 64;    // bytes
+constexpr ptrdiff_t LINE = 64;  // bytes
 
 class Ahead {
     struct Part {
@@ -23,7 +21,6 @@ class Ahead {
 
   public:
     template <typename T> void plan(const T *data, ptrdiff_t row, ptrdiff_t rows_of_part, ptrdiff_t width) {
-        if (rows_of_part > AHEAD) return;
         parts[count++] = {(const char *)data, row * (ptrdiff_t)sizeof(T), rows_of_part, width * (ptrdiff_t)sizeof(T)};
         rows += rows_of_part;
     }
@@ -32,6 +29,8 @@ class Ahead {
     void divide(ptrdiff_t work) {
         if (rows > 0) work_per_row = work / rows + 1;
     }
+
+    Ahead &or_else(Ahead &other) { return count > 0 ? *this : other; }
 
     void step(ptrdiff_t work) {
         for (credit += work; credit >= work_per_row && current < count; credit -= work_per_row) {

@@ -19,6 +19,7 @@ constexpr ptrdiff_t FORWARD_KEYS = 256;  // columns of a tile, multiples of STRI
 constexpr ptrdiff_t BACKWARD_KEYS = 64;
 constexpr ptrdiff_t SHORT = 128;  // up to here, all keys make one tile
 constexpr ptrdiff_t WHOLE = 1 << 17;  // floats of a tile that holds all of many keys
+constexpr ptrdiff_t AHEAD = 320;      // rows up to which the next problem is prefetched: few long ones matter less
 
 // A matrix of floats in a tensor or in scratch memory.
 struct Matrix {
@@ -86,15 +87,19 @@ template <typename T> void pack_strips(Rows<T> from, ptrdiff_t keys, ptrdiff_t w
 // Has the next problem's rows brought into the cache.
 template <typename T>
 void plan_rows(Ahead &ahead, const MaskpriorRows &rows, int64_t item, int64_t head, ptrdiff_t count, ptrdiff_t width) {
+    if (count > AHEAD) return;
     Rows<const T> from(rows, item, head);
     ahead.plan(from.data, from.row, count, width);
 }
 
-// Brings a tile of the bias or of its gradient into the cache: its rows are short runs as well.
-inline void prefetch_tile(const float *data, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t first, ptrdiff_t last) {
-    if (!data) return;
-    for (ptrdiff_t r = 0; r < rows; ++r)
-        for (ptrdiff_t key = first; key < last; key += 16) __builtin_prefetch(data + r * row + key, 0, 2);
+// A tile of the bias or of its gradient, brought into the cache during a product over this width. A whole row
+// needs no help: the next one adjoins it.
+Ahead plan_tile(const float *data, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t first, ptrdiff_t last, ptrdiff_t width) {
+    Ahead tile;
+    if (!data || last - first >= row) return tile;
+    tile.plan(data + first, row, rows, last - first);
+    tile.divide(rows * (last - first) * width / W);
+    return tile;
 }
 
 // The keys that any of the queries up to `row` may attend to end here.
@@ -193,9 +198,9 @@ bool forward_tile(const MaskpriorCall &call, int64_t item, int64_t head, const F
     }
     for (ptrdiff_t first = 0; first < end || first == 0; first += FORWARD_KEYS) {
         ptrdiff_t last = least(first + FORWARD_KEYS, padded(call.keys)), count = least(last, call.keys) - first;
-        prefetch_tile(scores.bias, scores.bias_row, rows, first, last);
+        Ahead bias = plan_tile(scores.bias, scores.bias_row, rows, first, last, call.width);
         product_of_strips(rows, first, last, call.width, {query.data, query.row, 1}, f.keys, f.weights.data,
-                          f.weights.row, ahead);
+                          f.weights.row, bias.or_else(ahead));
         for (ptrdiff_t r = 0; r < rows; r += W)
             infinite |= soften(scores, f, r, least(W, rows - r), first, last);
         if (is_short) {
@@ -228,7 +233,8 @@ bool forward(const MaskpriorCall &call, MaskpriorPair pair, MaskpriorPair next, 
     plan_rows<T>(ahead, call.value, next.item, next.head / group, call.keys, call.value_width);
     plan_rows<T>(ahead, call.query, next.item, next.head, call.queries, call.width);
     plan_rows<T>(ahead, call.output, next.item, next.head, call.queries, call.value_width);
-    ahead.divide(call.queries * call.keys * (call.width + call.value_width) / W);
+    ptrdiff_t products = call.keys <= FORWARD_KEYS ? 2 : 1;  // those that bring no tile into the cache
+    ahead.divide(call.queries * call.keys * products * (call.width + call.value_width) / (2 * W));
     bool infinite = false;
     for (ptrdiff_t row = 0; row < call.queries; row += height)
         infinite |= forward_tile<T>(call, item, head, f, values, row, least(height, call.queries - row), ahead);
@@ -349,12 +355,12 @@ void backward_tile(const MaskpriorCall &call, int64_t item, int64_t head, const 
     Slopes slopes{scores, b, bias_rows, set, call.keys};
     for (; first < end; first += b.tile_keys) {
         ptrdiff_t last = least(first + b.tile_keys, padded(call.keys)), count = least(last, call.keys) - first;
-        prefetch_tile(scores.bias, scores.bias_row, rows, first, last);
+        Ahead bias = plan_tile(scores.bias, scores.bias_row, rows, first, last, call.width);
         product_of_strips(rows, first, last, call.width, {query.data, query.row, 1}, b.keys, b.weights.data,
-                          b.weights.row, ahead);
-        prefetch_tile(bias_rows, call.keys, rows, first, last);
+                          b.weights.row, bias.or_else(ahead));
+        Ahead sum = plan_tile(bias_rows, call.keys, rows, first, last, call.value_width);
         product_of_strips(rows, first, last, call.value_width, {gradient.data, gradient.row, 1}, b.values,
-                          b.slope.data, b.slope.row, ahead);
+                          b.slope.data, b.slope.row, sum.or_else(ahead));
         slope_tile(slopes, rows, first, last);
         if (!call.needs_operands) continue;
         bool add = !targets.in_place;
@@ -406,7 +412,7 @@ void backward(const MaskpriorCall &call, MaskpriorPair pair, MaskpriorPair next,
         plan_rows<T>(ahead, call.grad_key, next.item, next.head, call.keys, call.width);
         plan_rows<T>(ahead, call.grad_query, next.item, next.head * group, call.queries, call.width);
     }
-    ptrdiff_t products = call.needs_operands ? 5 : 2;
+    ptrdiff_t products = (b.tile_keys >= call.keys ? 2 : 0) + (call.needs_operands ? 3 : 0);
     ahead.divide(group * call.queries * call.keys * products * (call.width + call.value_width) / (2 * W));
     for (int64_t member = 0; member < group; ++member) {
         for (ptrdiff_t row = 0; row < call.queries; row += height)
