@@ -68,11 +68,12 @@ void unpack_rows(Matrix from, ptrdiff_t rows, ptrdiff_t width, const float *fact
         }
 }
 
-// Keys side by side (see STRIP), zeros after the last.
-template <typename T> void pack_strips(Rows<T> from, ptrdiff_t keys, ptrdiff_t width, float *to) {
-    for (ptrdiff_t key = 0; key < keys; key += W) {
+// Keys side by side, zeros after the last; a few beyond the last whole vector stay where they are.
+template <typename T> Strips pack_strips(Rows<T> from, ptrdiff_t keys, ptrdiff_t width, float *to) {
+    ptrdiff_t rest = is_vectors<T>(width) && keys % W <= FEW ? keys % W : 0, packed = padded(keys - rest);
+    for (ptrdiff_t key = 0; key < packed; key += W) {
         ptrdiff_t strip = key / STRIP * STRIP;
-        ptrdiff_t wide = least(STRIP, padded(keys) - strip);
+        ptrdiff_t wide = least(STRIP, packed - strip);
         float *column = to + strip * width + (key - strip);
         for (ptrdiff_t c = 0; c < width; c += W) {
             V block[W];
@@ -82,6 +83,7 @@ template <typename T> void pack_strips(Rows<T> from, ptrdiff_t keys, ptrdiff_t w
             for (int f = 0; f < least(W, width - c); ++f) store(column + (c + f) * wide, block[f]);
         }
     }
+    return {to, packed, (const float *)from.data + packed * from.row, rest, from.row};
 }
 
 // Has the next problem's rows brought into the cache.
@@ -117,11 +119,12 @@ ptrdiff_t tile_height(ptrdiff_t queries, ptrdiff_t highest) {
 // ---------------------------------------------------------------------------------------------- forward
 
 struct Forward {
-    float *keys, *peak, *total, *base;
+    float *key_memory, *peak, *total, *base;
+    Strips keys;  // in key_memory
     Matrix values, query, weights, sums;
 
     Forward(const MaskpriorCall &call, Scratch &scratch) {
-        keys = scratch.take(padded(call.keys) * call.width);
+        key_memory = scratch.take(padded(call.keys) * call.width);
         values = scratch.take(call.keys, call.value_width);
         query = scratch.take(QUERIES, call.width);
         weights = scratch.take(QUERIES, least(FORWARD_KEYS, call.keys));
@@ -226,7 +229,7 @@ bool forward(const MaskpriorCall &call, MaskpriorPair pair, MaskpriorPair next, 
     Rows<const T> read(call.value, item, kv_head);
     bool in_place = call.keys <= SHORT && is_vectors<T>(call.value_width);
     Matrix values = in_place ? read.matrix() : pack_rows(read, call.keys, call.value_width, f.values);
-    pack_strips(Rows<const T>(call.key, item, kv_head), call.keys, call.width, f.keys);
+    f.keys = pack_strips(Rows<const T>(call.key, item, kv_head), call.keys, call.width, f.key_memory);
     ptrdiff_t height = tile_height(call.queries, QUERIES);
     Ahead ahead;
     plan_rows<T>(ahead, call.key, next.item, next.head / group, call.keys, call.width);
@@ -244,7 +247,8 @@ bool forward(const MaskpriorCall &call, MaskpriorPair pair, MaskpriorPair next, 
 // --------------------------------------------------------------------------------------------- backward
 
 struct Backward {
-    float *keys, *values, *delta;
+    float *key_memory, *value_memory, *delta;
+    Strips keys, values;  // in those
     Matrix key_rows, grad_keys, grad_values, query, gradient, grad_query, weights, slope;
     bool has_all_keys;  // in each tile; in bfloat16 always, as delta from the rounded output would be inexact
     ptrdiff_t tile_keys, tile_queries;
@@ -253,8 +257,8 @@ struct Backward {
         : has_all_keys(call.keys <= SHORT || call.is_bfloat16),
           tile_keys(has_all_keys ? padded(call.keys) : BACKWARD_KEYS),
           tile_queries(least(QUERIES, tile_keys * W > WHOLE ? W : WHOLE / tile_keys)) {
-        keys = scratch.take(padded(call.keys) * call.width);
-        values = scratch.take(padded(call.keys) * call.value_width);
+        key_memory = scratch.take(padded(call.keys) * call.width);
+        value_memory = scratch.take(padded(call.keys) * call.value_width);
         key_rows = scratch.take(call.keys, call.width);
         grad_keys = scratch.take(call.keys, call.width);
         grad_values = scratch.take(call.keys, call.value_width);
@@ -392,8 +396,8 @@ void backward(const MaskpriorCall &call, MaskpriorPair pair, MaskpriorPair next,
     Targets targets = {b.grad_query, b.grad_keys, b.grad_values, in_place};
     if (in_place)
         targets = {Rows<T>(call.grad_query, item, kv_head).matrix(), grad_key.matrix(), grad_value.matrix(), true};
-    pack_strips(keys, call.keys, call.width, b.keys);
-    pack_strips(values, call.keys, call.value_width, b.values);
+    b.keys = pack_strips(keys, call.keys, call.width, b.key_memory);
+    b.values = pack_strips(values, call.keys, call.value_width, b.value_memory);
     Matrix key_rows = in_place ? keys.matrix() : pack_rows(keys, call.keys, call.width, b.key_rows);
     if (call.needs_operands && !in_place) {
         memset(b.grad_keys.data, 0, call.keys * b.grad_keys.row * sizeof(float));

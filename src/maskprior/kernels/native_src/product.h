@@ -87,17 +87,54 @@ inline void product(ptrdiff_t rows, ptrdiff_t columns, ptrdiff_t length, Left a,
     }
 }
 
-// Keys side by side in strips of MAX_COLUMNS vectors: strip s holds, for each of `width` features, its keys.
-constexpr ptrdiff_t STRIP = MAX_COLUMNS * W;
+// The products of W rows with one: their sums over the features stay in vectors until one folds them.
+inline V products_with(const float *const (&rows)[W], const float *other, ptrdiff_t width) {
+    V x[W];
+    UNROLL for (int i = 0; i < W; ++i) x[i] = V{};
+    for (ptrdiff_t f = 0; f < width; f += W) {
+        V feature = load(other + f);
+        UNROLL for (int i = 0; i < W; ++i) x[i] += load(rows[i] + f) * feature;
+    }
+    return sums(x);
+}
 
-// C [rows, keys] = A B for B [width, keys] in strips, from the key `first` (a multiple of STRIP) on.
-inline void product_of_strips(ptrdiff_t rows, ptrdiff_t first, ptrdiff_t last, ptrdiff_t width, Left a,
-                              const float *strips, float *c, ptrdiff_t c_row, Ahead &ahead) {
-    for (ptrdiff_t key = first; key < last; key += STRIP) {
-        ptrdiff_t wide = least(STRIP, last - key);
-        product_strip(rows, (int)(wide / W), width, a, strips + key * width, wide, c + key - first, c_row, false,
+// C [rows, keys] = A B' for few keys, the rest of their vector zero.
+inline void product_of_few(ptrdiff_t rows, ptrdiff_t keys, ptrdiff_t width, Left a, const float *b, ptrdiff_t b_row,
+                           float *c, ptrdiff_t c_row, Ahead &ahead) {
+    for (ptrdiff_t r = 0; r < rows; ++r) store(c + r * c_row, V{});
+    for (; rows > 0; rows -= W, a.data += W * a.row, c += W * c_row) {
+        const float *from[W];
+        for (int i = 0; i < W; ++i) from[i] = a.data + least(i, rows - 1) * a.row;
+        for (ptrdiff_t key = 0; key < keys; ++key) {
+            ahead.step(W * width / keys);
+            V sum = products_with(from, b + key * b_row, width);
+            for (int i = 0; i < least(rows, W); ++i) c[i * c_row + key] = sum[i];
+        }
+    }
+}
+
+// Keys side by side in strips of MAX_COLUMNS vectors: strip s holds, for each feature, its keys. A vector for a
+// few more keys would be mostly waste, so those stay rows.
+constexpr ptrdiff_t STRIP = MAX_COLUMNS * W;
+constexpr ptrdiff_t FEW = W / 3;
+
+struct Strips {
+    const float *data;
+    ptrdiff_t keys;  // a multiple of W
+    const float *rest;
+    ptrdiff_t rest_keys, rest_row;
+};
+
+// C [rows, keys] = A B for the keys from `first` (a multiple of STRIP) to `last` (one of W).
+inline void product_of_strips(ptrdiff_t rows, ptrdiff_t first, ptrdiff_t last, ptrdiff_t width, Left a, Strips b,
+                              float *c, ptrdiff_t c_row, Ahead &ahead) {
+    for (ptrdiff_t key = first; key < least(last, b.keys); key += STRIP) {
+        ptrdiff_t wide = least(STRIP, least(last, b.keys) - key);
+        product_strip(rows, (int)(wide / W), width, a, b.data + key * width, wide, c + key - first, c_row, false,
                       ahead);
     }
+    if (last > b.keys)
+        product_of_few(rows, b.rest_keys, width, a, b.rest, b.rest_row, c + b.keys - first, c_row, ahead);
 }
 
 }  // namespace

@@ -145,19 +145,19 @@ inline void transpose(V (&x)[W]) {
 // A NaN is passed on or, if a later number replaces it, shows again in the exponential.
 inline V highest(V a, V b) { return b <= a ? a : b; }
 
-// Lane r of the result is the maximum, or the sum, of the vector x[r].
-inline V maxima(V (&x)[W]) {
-    transpose(x);
-    UNROLL for (int step = W / 2; step > 0; step /= 2)
-        UNROLL for (int i = 0; i < step; ++i) x[i] = highest(x[i], x[i + step]);
+// Lane r of the result combines the lanes of the vector x[r]: each step halves the vectors, and leaves the lanes
+// of two in one.
+template <typename F> V fold(V (&x)[W], F combine) {
+    typename UpTo<W>::type all;
+    UNROLL for (int half = W / 2; half > 0; half /= 2)
+        UNROLL for (int i = 0; i < half; ++i)
+            x[i] = combine(low_halves(x[i], x[i + half], all), high_halves(x[i], x[i + half], all));
     return x[0];
 }
 
+inline V maxima(V (&x)[W]) { return fold(x, highest); }
 inline V sums(V (&x)[W]) {
-    transpose(x);
-    UNROLL for (int step = W / 2; step > 0; step /= 2)
-        UNROLL for (int i = 0; i < step; ++i) x[i] += x[i + step];
-    return x[0];
+    return fold(x, [](V a, V b) { return a + b; });
 }
 
 inline bool any(I condition) {
