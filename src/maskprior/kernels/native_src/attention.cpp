@@ -17,7 +17,7 @@ namespace {
 constexpr ptrdiff_t QUERIES = 80;        // rows of a tile
 constexpr ptrdiff_t FORWARD_KEYS = 256;  // columns of a tile, multiples of STRIP
 constexpr ptrdiff_t BACKWARD_KEYS = 64;
-constexpr ptrdiff_t SHORT = 128;  // up to here, all keys make one tile
+constexpr ptrdiff_t SHORT = 256;  // up to here, all keys make one tile
 constexpr ptrdiff_t WHOLE = 1 << 17;  // floats of a tile that holds all of many keys
 constexpr ptrdiff_t AHEAD = 320;      // rows up to which the next problem is prefetched: few long ones matter less
 
@@ -338,18 +338,21 @@ void slope_tile(const Slopes &slopes, ptrdiff_t rows, ptrdiff_t first, ptrdiff_t
     for (ptrdiff_t r = 0; r < rows; ++r) slopes.differentiate(r, first, last);
 }
 
-// The gradients of one problem: the tensors themselves, or scratch memory.
+// The gradients of one key head: the tensors themselves, or scratch memory.
 struct Targets {
-    Matrix query, key, value;
+    Matrix key, value;
     bool in_place;
+    bool add;  // they hold something already
 };
 
 template <typename T>
-void backward_tile(const MaskpriorCall &call, int64_t item, int64_t head, const Backward &b, const Targets &targets,
+void backward_tile(const MaskpriorCall &call, int64_t item, int64_t head, const Backward &b, Targets &targets,
                    Matrix key_rows, ptrdiff_t row, ptrdiff_t rows, float *grad_bias, bool set, Ahead &ahead) {
     ptrdiff_t width = padded(call.width), value_width = padded(call.value_width);
-    ptrdiff_t end = end_of_keys(call, row + rows - 1), first = 0;
+    ptrdiff_t end = b.has_all_keys ? call.keys : end_of_keys(call, row + rows - 1), first = 0;
     Rows<const T> asked(call.query, item, head, row), upstream(call.gradient, item, head, row);
+    Rows<T> result(call.grad_query, item, head, row);
+    Matrix grad_query = targets.in_place ? result.matrix() : b.grad_query;
     Matrix query = targets.in_place ? asked.matrix() : pack_rows(asked, rows, call.width, b.query);
     Matrix gradient = targets.in_place ? upstream.matrix() : pack_rows(upstream, rows, call.value_width, b.gradient);
     if (!b.has_all_keys)
@@ -367,19 +370,19 @@ void backward_tile(const MaskpriorCall &call, int64_t item, int64_t head, const 
                           b.slope.data, b.slope.row, sum.or_else(ahead));
         slope_tile(slopes, rows, first, last);
         if (!call.needs_operands) continue;
-        bool add = !targets.in_place;
         product(count, value_width, rows, {b.weights.data, 1, b.weights.row}, gradient.data, gradient.row,
-                targets.value.at(first), targets.value.row, add, ahead);
+                targets.value.at(first), targets.value.row, targets.add, ahead);
         product(count, width, rows, {b.slope.data, 1, b.slope.row}, query.data, query.row, targets.key.at(first),
-                targets.key.row, add, ahead);
+                targets.key.row, targets.add, ahead);
         product(rows, width, count, {b.slope.data, b.slope.row, 1}, key_rows.at(first), key_rows.row,
-                targets.query.data, targets.query.row, first > 0, ahead);
+                grad_query.data, grad_query.row, first > 0, ahead);
+        targets.add |= b.has_all_keys;
     }
     for (ptrdiff_t r = 0; bias_rows && set && first < call.keys && r < rows; ++r)
         memset(bias_rows + r * call.keys + first, 0, (call.keys - first) * sizeof(float));
     if (!call.needs_operands || targets.in_place) return;
     if (end == 0) memset(b.grad_query.data, 0, rows * width * sizeof(float));
-    unpack_rows(b.grad_query, rows, call.width, nullptr, Rows<T>(call.grad_query, item, head, row));
+    unpack_rows(b.grad_query, rows, call.width, nullptr, result);
 }
 
 template <typename T>
@@ -389,17 +392,15 @@ void backward(const MaskpriorCall &call, MaskpriorPair pair, MaskpriorPair next,
     Scratch scratch{memory};
     Backward b(call, scratch);
     int64_t group = call.heads / call.kv_heads;
-    bool in_place = call.keys <= SHORT && call.queries <= QUERIES && group == 1 && is_vectors<T>(call.width) &&
-                    is_vectors<T>(call.value_width);
+    bool in_place = call.keys <= SHORT && is_vectors<T>(call.width) && is_vectors<T>(call.value_width);
     Rows<const T> keys(call.key, item, kv_head), values(call.value, item, kv_head);
     Rows<T> grad_key(call.grad_key, item, kv_head), grad_value(call.grad_value, item, kv_head);
-    Targets targets = {b.grad_query, b.grad_keys, b.grad_values, in_place};
-    if (in_place)
-        targets = {Rows<T>(call.grad_query, item, kv_head).matrix(), grad_key.matrix(), grad_value.matrix(), true};
+    Targets targets = {b.grad_keys, b.grad_values, in_place, !b.has_all_keys};
+    if (in_place) targets = {grad_key.matrix(), grad_value.matrix(), true, false};
     b.keys = pack_strips(keys, call.keys, call.width, b.key_memory);
     b.values = pack_strips(values, call.keys, call.value_width, b.value_memory);
     Matrix key_rows = in_place ? keys.matrix() : pack_rows(keys, call.keys, call.width, b.key_rows);
-    if (call.needs_operands && !in_place) {
+    if (call.needs_operands && targets.add) {
         memset(b.grad_keys.data, 0, call.keys * b.grad_keys.row * sizeof(float));
         memset(b.grad_values.data, 0, call.keys * b.grad_values.row * sizeof(float));
     }
