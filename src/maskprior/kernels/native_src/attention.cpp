@@ -33,6 +33,8 @@ template <typename T> struct Rows {
     ptrdiff_t row;
     Rows(const MaskpriorRows &rows, int64_t item, int64_t head, int64_t first = 0)
         : data((T *)rows.data + item * rows.batch + head * rows.head + first * rows.row), row(rows.row) {}
+    Rows(T *data, ptrdiff_t row) : data(data), row(row) {}
+    Rows block(ptrdiff_t i, ptrdiff_t column) const { return {data + i * row + column, row}; }
     Matrix matrix() const { return {(float *)data, row}; }  // only where T is float
 };
 
@@ -68,19 +70,27 @@ void unpack_rows(Matrix from, ptrdiff_t rows, ptrdiff_t width, const float *fact
         }
 }
 
+// Transpose a block of W rows and W features, or, if not whole, of this many rows and features.
+template <bool Whole, typename T>
+void pack_block(Rows<T> from, ptrdiff_t rows, ptrdiff_t features, float *to, ptrdiff_t step) {
+    V block[W];
+    UNROLL for (int r = 0; r < W; ++r)
+        block[r] = Whole || r < rows ? load_first(from.data + r * from.row, Whole ? W : features) : V{};
+    transpose(block);
+    UNROLL for (int f = 0; f < W; ++f)
+        if (Whole || f < features) store(to + f * step, block[f]);
+}
+
 // Keys side by side, zeros after the last; a few beyond the last whole vector stay where they are.
 template <typename T> Strips pack_strips(Rows<T> from, ptrdiff_t keys, ptrdiff_t width, float *to) {
     ptrdiff_t rest = is_vectors<T>(width) && keys % W <= FEW ? keys % W : 0, packed = padded(keys - rest);
     for (ptrdiff_t key = 0; key < packed; key += W) {
-        ptrdiff_t strip = key / STRIP * STRIP;
-        ptrdiff_t wide = least(STRIP, packed - strip);
+        ptrdiff_t strip = key / STRIP * STRIP, wide = least(STRIP, packed - strip);
         float *column = to + strip * width + (key - strip);
         for (ptrdiff_t c = 0; c < width; c += W) {
-            V block[W];
-            for (int r = 0; r < W; ++r)
-                block[r] = key + r < keys ? load_first(from.data + (key + r) * from.row + c, width - c) : V{};
-            transpose(block);
-            for (int f = 0; f < least(W, width - c); ++f) store(column + (c + f) * wide, block[f]);
+            bool whole = key + W <= keys && c + W <= width;
+            auto pack = whole ? pack_block<true, T> : pack_block<false, T>;
+            pack(from.block(key, c), keys - key, width - c, column + c * wide, wide);
         }
     }
     return {to, packed, (const float *)from.data + packed * from.row, rest, from.row};

@@ -172,15 +172,20 @@ inline V exponential(V x) {
     const float shift = 12582912.0f;  // 1.5 * 2^23 rounds to an integer
     V z = x * 1.44269504f;
     V rounded = z + shift;
-    V f = z - (rounded - shift);
+    V whole = rounded - shift, f = z - whole;
     V p = 0.00015345812f * f + 0.00133999312f;
     p = p * f + 0.00961848896f;
     p = p * f + 0.05550328777f;
     p = p * f + 0.24022646891f;
     p = p * f + 0.69314720574f;
     p = p * f + 1.0f;
+#if defined(__AVX512F__)
+    __mmask16 normal = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-85.0f), _CMP_NLT_UQ);
+    return (V)_mm512_maskz_scalef_ps(normal, (__m512)p, (__m512)whole);
+#else
     V power = (V)(((I)rounded << 23) + 0x3f800000);
     return x < -85.0f ? V{} : p * power;
+#endif
 }
 
 // ln x for normal x > 0: x = 2^n m with m in [0.7, 1.4], ln m = 2 artanh((m - 1) / (m + 1)) by its series.
