@@ -23,6 +23,7 @@ class Ahead {
     template <typename T> void plan(const T *data, ptrdiff_t row, ptrdiff_t rows_of_part, ptrdiff_t width) {
         for (; row == width && rows_of_part % 2 == 0 && width * (ptrdiff_t)sizeof(T) <= 2 * LINE; rows_of_part /= 2)
             row *= 2, width *= 2;  // short rows that adjoin
+        if (rows_of_part == 0) return;
         parts[count++] = {(const char *)data, row * (ptrdiff_t)sizeof(T), rows_of_part, width * (ptrdiff_t)sizeof(T)};
         rows += rows_of_part;
     }
