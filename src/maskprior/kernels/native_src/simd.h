@@ -143,7 +143,7 @@ inline void transpose(V (&x)[W]) {
 }
 
 // A NaN is passed on or, if a later number replaces it, shows again in the exponential.
-inline V highest(V a, V b) { return b <= a ? a : b; }
+inline V highest(V a, V b) { return a > b ? a : b; }  // one instruction on x86
 
 // Lane r of the result combines the lanes of the vector x[r]: each step halves the vectors, and leaves the lanes
 // of two in one.
