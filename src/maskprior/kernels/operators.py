@@ -127,16 +127,22 @@ def empty_output(problem: AttentionProblem) -> Tensor:
 
 
 def empty_gradients(problem: AttentionProblem, needs: Needs) -> Gradients:
-    """Uninitialised gradients, stored as the output is; what is not needed is empty.
+    """Uninitialised gradients; what is not needed is empty.
 
-    Those of a self-attention lie interleaved, [B, L, 3, H, d], as the operands of a fused projection do: the
-    gradient of its output is then that storage as it stands (see ``unpack`` in ``maskprior.models``).
+    Those of contiguous operands are contiguous, as the leaves that they may be want them. Others are stored
+    as the output is, and in self-attention interleaved, [B, L, 3, H, d], as the operands of a fused
+    projection are: the gradient of its output is then that storage as it stands (see ``unpack`` in
+    ``maskprior.models``).
     """
     query, key, value, bias = problem[:4]
     nothing = query.new_empty(0)
     bias_gradient = bias.new_empty(bias.shape) if bias is not None and needs.bias else nothing
     if not needs.operands:
         return Gradients(nothing, nothing, nothing, bias_gradient)
+    if query.is_contiguous() and key.is_contiguous() and value.is_contiguous():
+        like = torch.contiguous_format
+        query, key, value = (torch.empty_like(part, memory_format=like) for part in (query, key, value))
+        return Gradients(query, key, value, bias_gradient)
     if query.shape == key.shape == value.shape:
         batch, heads, length, width = query.shape
         packed = query.new_empty(batch, length, 3, heads, width).permute(2, 0, 3, 1, 4)
