@@ -19,7 +19,6 @@ from maskprior.kernels.problem import AttentionProblem, causal_pattern, check_bi
 
 BLOCK_ELEMENTS = 1 << 18  # numbers of one block: 1 MiB, about one core's second-level cache
 BLOCK_PAIRS = 2  # pairs of item and key head that a block of a long problem has, for the threads to share
-MANY_ITEMS = 8  # items from which a block takes all heads
 KEPT_ELEMENTS = 1 << 16  # weights per head and item up to which they are kept for the backward
 FLUSHED_BIAS = -80.0  # below it weights may be denormal numbers, which many CPUs multiply slowly
 
@@ -38,9 +37,7 @@ def forward(problem: AttentionProblem) -> tuple[Tensor, Tensor]:
             weights = call.softmax(block, kept)
             keep = call.dropout(weights)
             dropped = weights if keep is None else weights * keep
-            value = call.of_key(problem.value, block)
-            read = torch.bmm(dropped, value, out=call.scratch("read", *weights.shape[:2], value.shape[2]))
-            _set_queries(output, block, read)
+            call.multiply(dropped, call.of_key(problem.value, block), block.of_query(output))
     return output, kept
 
 
@@ -82,6 +79,14 @@ class _Block(NamedTuple):
     heads: slice
     queries: slice
 
+    def of_query(self, tensor: Tensor) -> Tensor:
+        """The block of a tensor ``[B, Hq, Lq, width]``."""
+        return tensor[self.items, self.heads, self.queries]
+
+    def of_key(self, tensor: Tensor) -> Tensor:
+        """The block of a tensor ``[B, Hkv, Lk, width]``."""
+        return tensor[self.items, self.key_heads]
+
 
 class _Call:
     """One call's operands in the type of the computation, its scratch memory and its dropout."""
@@ -103,13 +108,8 @@ class _Call:
         together = max(1, min(BLOCK_PAIRS, batch * key_heads)) * group * keys
         rows = max(1, queries if self.is_short else min(queries, BLOCK_ELEMENTS // together))
         pairs = max(1, BLOCK_ELEMENTS // (max(keys, width) * group * rows))
-        # Items before heads, whose bias gradients then add up in one pass, but where problems are small few
-        # blocks; several items with some of the heads only would not be one stretch of memory.
-        if pairs >= MANY_ITEMS * key_heads or pairs >= batch * key_heads:
-            items, heads = max(1, pairs // key_heads), key_heads
-        else:
-            items = max(1, min(batch, pairs))
-            heads = 1 if items > 1 else min(key_heads, pairs)
+        # All heads or one item: what several items have of some heads would not be one stretch of memory.
+        items, heads = (pairs // key_heads, key_heads) if pairs >= key_heads else (1, pairs)
         for head in _ranges(key_heads, heads):
             for item in _ranges(batch, items):
                 for row in _ranges(queries, rows):
@@ -117,12 +117,12 @@ class _Call:
 
     def of_query(self, tensor: Tensor, block: _Block) -> Tensor:
         """The block of a tensor with one row per query, ``[items · key heads, group · queries, width]``."""
-        part = tensor[block.items, block.heads, block.queries].to(self.dtype)
+        part = block.of_query(tensor).to(self.dtype)
         return part.reshape(-1, self.group * part.shape[2], part.shape[3])
 
     def of_key(self, tensor: Tensor, block: _Block) -> Tensor:
         """The block of a tensor with one row per key, ``[items · key heads, keys, width]``."""
-        return tensor[block.items, block.key_heads].to(self.dtype).flatten(0, 1)
+        return block.of_key(tensor).to(self.dtype).flatten(0, 1)
 
     def by_head(self, scores: Tensor, block: _Block) -> Tensor:
         """Scores or weights of the block seen as ``[items, query heads, queries, keys]``."""
@@ -135,6 +135,23 @@ class _Call:
         if name not in self._scratch or self._scratch[name].numel() < size:
             self._scratch[name] = torch.empty(size, dtype=self.dtype)
         return self._scratch[name][:size].view(shape)
+
+    def multiply(
+        self, left: Tensor, right: Tensor, target: Tensor, scale: float = 1.0, adds: bool = False
+    ) -> None:
+        """Set the block ``target`` to the product, or add it: in place if it is one stretch of memory."""
+        shape = (left.shape[0], left.shape[1], right.shape[2])
+        if target.is_contiguous() and target.dtype == self.dtype:
+            place = target.view(shape)
+            torch.baddbmm(place, left, right, beta=int(adds), alpha=scale, out=place)
+            return
+        read = self.scratch("read", *shape)
+        torch.baddbmm(read, left, right, beta=0, alpha=scale, out=read)
+        part = read.view(target.shape)
+        if adds:
+            target.add_(part)
+        else:
+            target.copy_(part)
 
     def kept(self, residual: Tensor, block: _Block) -> Tensor | None:
         """The room for the block's weights, if there is one."""
@@ -211,31 +228,11 @@ def _add_gradients(
     if not needs.operands:
         return
     dropped = weights if keep is None else weights * keep
-    is_first, at = block.queries.start == 0, (block.items, block.key_heads)
-    read = torch.bmm(dropped.mT, upstream, out=call.scratch("read", *value.shape))
-    _add(grads.value[at], read, is_first)
+    adds = block.queries.start > 0
+    call.multiply(dropped.mT, upstream, block.of_key(grads.value), adds=adds)
     query, key = call.of_query(problem.query, block), call.of_key(problem.key, block)
-    read = call.scratch("read", *key.shape)
-    torch.baddbmm(read, slope.mT, query, beta=0, alpha=problem.scale, out=read)
-    _add(grads.key[at], read, is_first)
-    read = call.scratch("read", *query.shape)
-    torch.baddbmm(read, slope, key, beta=0, alpha=problem.scale, out=read)
-    _set_queries(grads.query, block, read)
-
-
-def _set_queries(target: Tensor, block: _Block, part: Tensor) -> None:
-    """Set the block of a tensor ``[B, Hq, Lq, width]``."""
-    place = target[block.items, block.heads, block.queries]
-    place.copy_(part.view(place.shape))
-
-
-def _add(total: Tensor, part: Tensor, is_first: bool) -> None:
-    """Add in place, or set what nothing was added to yet."""
-    part = part.view(total.shape)
-    if is_first:
-        total.copy_(part)
-    else:
-        total.add_(part)
+    call.multiply(slope.mT, query, block.of_key(grads.key), problem.scale, adds)
+    call.multiply(slope, key, block.of_query(grads.query), problem.scale)
 
 
 attention = define_operator("aten", forward, backward, empty_residual, "CPU")
