@@ -20,6 +20,7 @@ from maskprior.kernels.problem import AttentionProblem, causal_pattern, check_bi
 BLOCK_ELEMENTS = 1 << 18  # numbers of one block: 1 MiB, about one core's second-level cache
 BLOCK_PAIRS = 2  # pairs of item and key head that a block of a long problem has, for the threads to share
 KEPT_ELEMENTS = 1 << 16  # weights per head and item up to which they are kept for the backward
+FETCHED_KEYS = 128  # up to here products wait for memory, and blocks are read in one stretch before them
 FLUSHED_BIAS = -80.0  # below it weights may be denormal numbers, which many CPUs multiply slowly
 
 
@@ -117,12 +118,18 @@ class _Call:
 
     def of_query(self, tensor: Tensor, block: _Block) -> Tensor:
         """The block of a tensor with one row per query, ``[items · key heads, group · queries, width]``."""
-        part = block.of_query(tensor).to(self.dtype)
+        part = self.fetched(block.of_query(tensor)).to(self.dtype)
         return part.reshape(-1, self.group * part.shape[2], part.shape[3])
 
     def of_key(self, tensor: Tensor, block: _Block) -> Tensor:
         """The block of a tensor with one row per key, ``[items · key heads, keys, width]``."""
-        return block.of_key(tensor).to(self.dtype).flatten(0, 1)
+        return self.fetched(block.of_key(tensor)).to(self.dtype).flatten(0, 1)
+
+    def fetched(self, part: Tensor) -> Tensor:
+        """The same, in the cache: small products would wait for each line, where a sum reads far ahead."""
+        if self.problem.key.shape[2] <= FETCHED_KEYS and part.dtype == self.dtype and part.is_contiguous():
+            part.sum()
+        return part
 
     def by_head(self, scores: Tensor, block: _Block) -> Tensor:
         """Scores or weights of the block seen as ``[items, query heads, queries, keys]``."""
