@@ -216,17 +216,11 @@ bool forward_tile(const MaskpriorCall &call, int64_t item, int64_t head, const F
                           f.weights.row, bias.or_else(ahead));
         for (ptrdiff_t r = 0; r < rows; r += W)
             infinite |= soften(scores, f, r, least(W, rows - r), first, last);
-        if (is_short) {
-            finish(f, rows, scores.logsumexp);
-            for (ptrdiff_t r = 0; r < rows; ++r)
-                for (ptrdiff_t key = 0; key < f.weights.row; key += W)
-                    store(f.weights.at(r) + key, load(f.weights.at(r) + key) * f.total[r]);
-        }
         product(rows, width, count, {f.weights.data, f.weights.row, 1}, values.at(first), values.row, sums.data,
                 sums.row, first > 0, ahead);
     }
-    if (!is_short) finish(f, rows, scores.logsumexp);
-    if (sums.data == f.sums.data) unpack_rows(sums, rows, call.value_width, is_short ? nullptr : f.total, output);
+    finish(f, rows, scores.logsumexp);
+    unpack_rows(sums, rows, call.value_width, f.total, output);
     return infinite;
 }
 
