@@ -8,7 +8,8 @@
 
 namespace {
 
-constexpr ptrdiff_t LINE = 64;  // bytes
+constexpr ptrdiff_t LINE = 64;      // bytes
+constexpr ptrdiff_t ARRIVAL = 768;  // vector multiplications in the time that memory takes to answer
 
 class Ahead {
     struct Part {
@@ -28,9 +29,10 @@ class Ahead {
         rows += rows_of_part;
     }
 
-    // All rows are spread over this much work.
+    // All rows are spread over this much work, the last of them early enough to arrive within it.
     void divide(ptrdiff_t work) {
-        if (rows > 0) work_per_row = work / rows + 1;
+        ptrdiff_t before = work > 2 * ARRIVAL ? work - ARRIVAL : work / 2;
+        if (rows > 0) work_per_row = before / rows + 1;
     }
 
     Ahead &or_else(Ahead &other) { return count > 0 ? *this : other; }
