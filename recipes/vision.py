@@ -7,7 +7,7 @@
 
 Parts, each a folder of one record a run; an interrupted run goes on from its checkpoint:
 
-    main     results/vision           CIFAR-10, 100 images a class, 4 priors and timm's default × 5 seeds
+    main     results/vision           CIFAR-10, 100 images a class, 4 priors and two beside them × 5 seeds
     images   results/vision-images    CIFAR-10, fewer and more images, 4 priors × 3 seeds
     cifar100 results/vision-cifar100  CIFAR-100, 40 images a class, 4 priors × 3 seeds
     search   results/vision-search    what was tried on CIFAR-10, judged by held-out training images, 1 seed
@@ -20,13 +20,14 @@ References: Ma et al. 2026; Trockman and Kolter 2023 (mimetic); Zheng et al. 202
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tyro
 from rich.console import Console
 
 from maskprior.analysis.report import print_summary
+from maskprior.experiments.config import PriorConfig
 from maskprior.experiments.presets import choose
 from maskprior.experiments.progress import ProgressReporter
 from maskprior.experiments.sweep import Device, sweep
@@ -34,15 +35,21 @@ from maskprior.vision.presets import VisionRun, cpu_recipe, digits_recipe, gpu32
 from recipes.vision_search import confirm_runs, plain, search_runs
 
 SIZES = (50, 200)
+BOTH = "mimetic_mask"
 
 
 def main_runs(data: str = "") -> list[VisionRun]:
-    """The chosen size with five paired seeds, and timm's own initialisation beside it."""
+    """The chosen size with five paired seeds; beside it timm's own weights, and mask and mimetic together."""
     recipe = cpu_recipe(10, data)
+    together = replace(recipe, priors={BOTH: PriorConfig(BOTH, recipe.priors["mask"].options)})
     return [
         run
         for seed in range(5)
-        for run in (*recipe.runs([seed]), plain(recipe, seed, "vanilla-learned-positions", "learned"))
+        for run in (
+            *recipe.runs([seed]),
+            plain(recipe, seed, "vanilla-learned-positions", "learned"),
+            together.run(BOTH, seed),
+        )
     ]
 
 

@@ -19,12 +19,12 @@ from maskprior.analysis.style import save_figure
 from maskprior.experiments.files import read_tensors
 from maskprior.experiments.record import RunRecord, patterns_path, read_record, read_records, weights_path
 from maskprior.experiments.seeding import named_generator
-from maskprior.priors import VISION_PRIORS
+from maskprior.priors import ALL_PRIORS, VISION_PRIORS
 from maskprior.tasks.base import Reader
 from maskprior.vision.pictures import draw_attention_maps, draw_bands, draw_prior_grids, draw_sizes
 from maskprior.vision.presets import VisionRun
 from recipes.blocks import fill_file
-from recipes.vision import PARTS, part_folder
+from recipes.vision import BOTH, PARTS, part_folder
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "vision"
@@ -32,7 +32,7 @@ FIGURES = ROOT / "docs" / "figures"
 TABLES = ("main", "images", "cifar100", "digits", "search", "confirm")
 HEADLINE = {"CIFAR-10": ("main", "images"), "CIFAR-100": ("cifar100",), "digits": ("digits",)}
 """Rows of the README's table by the parts that they are made of."""
-ORDER = tuple(VISION_PRIORS)
+ORDER = tuple(name for name in ALL_PRIORS if name in VISION_PRIORS or name == BOTH)
 Runs = dict[str, list[RunRecord]]
 
 
@@ -123,9 +123,9 @@ def headline(results: Path = RESULTS) -> TextTable:
     for title, parts in HEADLINE.items():
         sizes = by_size([record for part in parts for record in published(part, results)])
         for images, runs in sizes.items():
-            cells = [_interval(mean_interval(_metric(runs[name], "top1"))) for name in ORDER]
+            cells = [_interval(mean_interval(_metric(runs[name], "top1"))) for name in VISION_PRIORS]
             lines.append((title, f"{images:,}", *cells))
-    return TextTable(("set", "images", *ORDER), tuple(lines), labels=2)
+    return TextTable(("set", "images", *VISION_PRIORS), tuple(lines), labels=2)
 
 
 def cost(folder: Path) -> str:

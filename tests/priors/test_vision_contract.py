@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from maskprior.models import Transformer, TransformerConfig
-from maskprior.priors import ALL_PRIORS, PRIORS, VISION_PRIORS, impulse_, mimetic_, vanilla_
+from maskprior.priors import ALL_PRIORS, PRIORS, VISION_PRIORS, impulse_, mimetic_, mimetic_mask_, vanilla_
 from maskprior.vision.model import VitConfig, VitModel
 
 DEPTH, HEADS, N, WIDTH = 2, 3, 7, 12
@@ -172,3 +172,15 @@ def test_priors_are_listed_by_their_names() -> None:
     for name, prior in ALL_PRIORS.items():
         assert getattr(prior, "__name__", "") == f"{name}_"
         assert not isinstance(prior, partial)
+
+
+def test_mask_and_mimetic_together_are_what_each_does() -> None:
+    structure, both, mimetic = make_structure(), make_model(), make_model()
+    mimetic_mask_(both, structure, seeded(4), suppressed_logit=-3.0, learnable=False)
+    mimetic_(mimetic, structure, seeded(4), value_output=False, sinusoidal=False)
+    weights = state(mimetic)
+    assert all(torch.equal(both.state_dict()[name], value) for name, value in weights.items())
+    logits = both.mask_logits()
+    assert logits is not None
+    torch.testing.assert_close(logits, (-3 + 7 * structure).expand_as(logits))
+    assert not logits.requires_grad

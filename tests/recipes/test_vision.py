@@ -64,11 +64,18 @@ def test_parts_compare_all_priors_with_the_same_recipe(part: str) -> None:
         assert len(same) == len(VISION_PRIORS) * SEEDS[part]
 
 
-def test_timm_own_initialisation_is_beside_the_main_comparison() -> None:
-    own = [run for run in vision.PARTS["main"]("") if run.label not in VISION_PRIORS]
-    assert {(run.label, run.prior.name) for run in own} == {("vanilla-learned-positions", "vanilla")}
-    assert len(own) == SEEDS["main"]
-    assert {(run.model.positions, run.model.value_output) for run in own} == {("learned", "default")}
+def test_beside_the_main_comparison_are_timms_own_weights_and_both_priors_together() -> None:
+    runs = vision.PARTS["main"]("")
+    beside = [run for run in runs if run.label not in VISION_PRIORS]
+    assert {(run.label, run.prior.name) for run in beside} == {
+        ("vanilla-learned-positions", "vanilla"),
+        ("mimetic_mask", "mimetic_mask"),
+    }
+    assert len(beside) == 2 * SEEDS["main"]
+    own, both = beside[:2]
+    assert (own.model.positions, own.model.value_output) == ("learned", "default")
+    (mask,) = [run for run in runs if run.label == "mask" and not run.seed]
+    assert (both.model, both.training, both.prior.options) == (mask.model, mask.training, mask.prior.options)
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=list(RECIPES))

@@ -9,6 +9,7 @@ from maskprior.priors.distance import pattern_distance
 from maskprior.priors.impulse import impulse_
 from maskprior.priors.mask import mask_, vanilla_
 from maskprior.priors.mimetic import mimetic_
+from maskprior.priors.mimetic_mask import mimetic_mask_
 from maskprior.priors.protocol import Prior, PriorModel
 from maskprior.priors.qk_optimize import qk_optimize_
 from maskprior.priors.qk_svd import qk_svd_
@@ -40,8 +41,15 @@ LANGUAGE_PRIORS: dict[str, Prior] = {
 """For decoders of text."""
 
 ALL_PRIORS: dict[str, Callable[..., None]] = {
-    name: {**PRIORS, **VISION_PRIORS, **LANGUAGE_PRIORS}[name]
-    for name in ("vanilla", "qk_svd", "qk_optimize", "mimetic", "impulse", "alibi", "mask", "toeplitz")
+    "vanilla": vanilla_,
+    "qk_svd": qk_svd_,
+    "qk_optimize": qk_optimize_,
+    "mimetic": mimetic_,
+    "impulse": impulse_,
+    "alibi": alibi_,
+    "mask": mask_,
+    "mimetic_mask": mimetic_mask_,
+    "toeplitz": toeplitz_,
 }
 """Every prior by its name, in the order of tables."""
 
@@ -59,6 +67,7 @@ __all__ = [
     "impulse_",
     "mask_",
     "mimetic_",
+    "mimetic_mask_",
     "pattern_distance",
     "qk_optimize_",
     "qk_svd_",
