@@ -7,7 +7,8 @@ import torch
 from PIL import Image
 
 from maskprior.vision.images import MemoryImages, StreamedImages, central_part, random_part, read_images
-from maskprior.vision.sources import DataConfig, DataError, class_folders, open_source
+from maskprior.vision.source import DataError
+from maskprior.vision.sources import DataConfig, class_folders, open_source
 
 CPU = torch.device("cpu")
 

@@ -12,15 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
-from maskprior.vision.sources import (
-    DIGITS,
-    DataConfig,
-    DataError,
-    Source,
-    choose_rows,
-    class_folders,
-    open_source,
-)
+from maskprior.vision.choosing import choose_rows
+from maskprior.vision.source import DataError, Source
+from maskprior.vision.sources import DIGITS, DataConfig, class_folders, open_source
 
 
 @dataclass(frozen=True)
@@ -156,6 +150,67 @@ def test_groups_are_balanced_disjoint_and_seeded() -> None:
     assert not torch.equal(first, drawn[2][0])
     with pytest.raises(DataError, match=r"expected 4 \+ 4 images of class 0, got 7"):
         choose_rows(labels, 5, [4, 4], torch.Generator())
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I", "F"])
+@pytest.mark.parametrize("convert", [False, True])
+def test_more_than_eight_bits_are_refused(mode: str, convert: bool) -> None:
+    with pytest.raises(DataError, match=f"place 0: expected 8 bits a channel \\(RGB\\), got {mode}; convert"):
+        source([0, 1], mode).read(0, 3, convert=convert)
+
+
+def test_an_image_that_is_too_large_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 5)
+    with pytest.raises(DataError, match=r"cat/0\.png: expected an image, .* exceeds limit of 10 pixels"):
+        class_folders(folder, "train").read(0, 3)
+
+
+@pytest.mark.parametrize("name", ["3.gif", "notes.txt", "more/4.png"])
+def test_nothing_in_a_class_folder_is_left_out_in_silence(folder: Path, name: str) -> None:
+    file = folder / "train" / "cat" / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes((folder / "train" / "cat" / "0.png").read_bytes())
+    first = folder / "train" / "cat" / name.split("/", maxsplit=1)[0]
+    with pytest.raises(DataError, match=f"{first}: expected images alone in a class folder .*move it away"):
+        class_folders(folder, "train")
+
+
+def test_what_file_managers_leave_is_not_looked_at(folder: Path) -> None:
+    for hidden in (".git/hooks", "train/.ipynb_checkpoints", "train/cat/.cache"):
+        (folder / hidden).mkdir(parents=True)
+    for hidden in ("train/cat/.DS_Store", "train/dog/Thumbs.db"):
+        (folder / hidden).write_bytes(b"x")
+    assert class_folders(folder, "train").labels.tolist() == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("labels", [["cat", "dog"], [0.0, 1.5], [0, None]])
+def test_labels_that_are_no_numbers_are_named(tmp_path: Path, labels: list[object]) -> None:
+    data = table({0: 2}).remove_columns("label").add_column("kind", labels)
+    datasets.DatasetDict({"train": data}).save_to_disk(str(tmp_path / "saved"))
+    message = r"column 'kind', row [01]: expected the number of a class, got ('cat'|0\.0|None)"
+    with pytest.raises(DataError, match=message):
+        open_source(DataConfig("pets", str(tmp_path / "saved"), label="kind"), "train")
+
+
+def test_a_row_without_an_image_is_named(tmp_path: Path) -> None:
+    features = table({0: 1}).features
+    data = datasets.Dataset.from_dict({"img": [None], "label": [0]}, features=features)
+    datasets.DatasetDict({"train": data}).save_to_disk(str(tmp_path / "saved"))
+    found = open_source(DataConfig("pets", str(tmp_path / "saved")), "train")
+    with pytest.raises(DataError, match=r"row 0: expected an image, .*no image in this row"):
+        found.read(0, 3)
+
+
+def test_a_file_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("images.zip").touch()
+    with pytest.raises(FileNotFoundError, match=r"got no folder images\.zip"):
+        open_source(DataConfig("pets", "images.zip"), "train")
+
+
+def test_empty_names_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected a location of the data, got an empty string"):
+        DataConfig("pets", "")
 
 
 @pytest.mark.skipif("MASKPRIOR_DATA" not in os.environ, reason="MASKPRIOR_DATA names no folder of data sets")

@@ -4,8 +4,10 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+import datasets
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 from maskprior.tasks.base import Reader, StreamedTask
@@ -13,7 +15,8 @@ from maskprior.vision.augment import Augment
 from maskprior.vision.layout import Layout
 from maskprior.vision.model import VitConfig
 from maskprior.vision.presets import digits_recipe
-from maskprior.vision.sources import DataConfig, DataError
+from maskprior.vision.source import DataError
+from maskprior.vision.sources import DataConfig
 from maskprior.vision.task import VisionStream, VisionTask
 
 CPU = Reader(torch.device("cpu"))
@@ -22,6 +25,19 @@ CPU = Reader(torch.device("cpu"))
 def task(**changes: object) -> VisionTask:
     augment = Augment(crop=1, mixup=0.8, erasing=0.3, group=5)
     made = replace(digits_recipe().task, augment=augment, train_per_class=7, validation_per_class=3)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def pets(folder: Path, **changes: object) -> VisionTask:
+    made = VisionTask(
+        name="pets",
+        data=DataConfig("pets", str(folder)),
+        model=VitConfig(image_size=(8, 8), patch_size=2, classes=2, width=12, depth=1, heads=2),
+        layout=Layout(("near 1", "free"), 1),
+        augment=Augment(flip=True, group=2),
+        validation_per_class=1,
+        streaming=True,
+    )
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
@@ -116,18 +132,37 @@ def test_the_number_of_classes_has_to_fit() -> None:
         task(model=replace(task().model, classes=7)).open(0, 20, CPU)
 
 
+def test_images_have_to_be_left_to_train_on(folder: Path) -> None:
+    with pytest.raises(
+        DataError, match="expected images of class 'dog' to train on beside the 2 that are held"
+    ):
+        pets(folder, validation_per_class=2).open(0, 2, CPU)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_the_test_split_may_lack_a_class_but_have_no_other(tmp_path: Path, streaming: bool) -> None:
+    image = Image.new("RGB", (8, 8))
+    features = datasets.Features({"img": datasets.Image(), "label": datasets.Value("int64")})
+
+    def made(labels: list[int]) -> VisionTask:
+        place = str(tmp_path / "".join(map(str, labels)))
+        datasets.DatasetDict(
+            {
+                split: datasets.Dataset.from_dict(
+                    {"img": [image] * len(rows), "label": rows}, features=features
+                )
+                for split, rows in (("train", [0, 0, 1, 1]), ("test", labels))
+            }
+        ).save_to_disk(place)
+        return pets(Path(place), data=DataConfig("pets", place, label="label"), streaming=streaming)
+
+    assert made([0, 0]).test_images(CPU).labels.tolist() == [0, 0]
+    with pytest.raises(DataError, match="split 'test': expected labels from 0 to 1, as in training, got 2"):
+        made([0, 2]).test_images(CPU)
+
+
 def test_images_are_streamed_from_folders(folder: Path) -> None:
-    model = VitConfig(image_size=(8, 8), patch_size=2, classes=2, width=12, depth=1, heads=2)
-    made = VisionTask(
-        name="pets",
-        data=DataConfig("pets", str(folder)),
-        model=model,
-        layout=Layout(("near 1", "free"), 1),
-        augment=Augment(flip=True, group=2),
-        validation_per_class=1,
-        streaming=True,
-    )
-    stream = made.open(0, 2, CPU)
+    stream = pets(folder).open(0, 2, CPU)
     run, later = batches(stream, 0, 4), batches(stream, 2, 2)
     assert run[0][0].shape == (2, 3, 8, 8)
     assert all(torch.equal(a[0], b[0]) for a, b in zip(run[2:], later, strict=True))
@@ -140,6 +175,14 @@ def test_images_are_streamed_from_folders(folder: Path) -> None:
         ({"judge": "train"}, "judge 'test' or 'validation', got 'train'"),
         ({"validation_per_class": 0}, "validation_per_class ≥ 1"),
         ({"train_per_class": -1}, "train_per_class ≥ 0"),
+        ({"workers": -1}, "workers ≥ 0, got -1"),
+        (
+            {"layout": Layout(("free",), 2)},
+            "layout of the model's depth=3 and 1 or 4 heads, got depth=2 and 1",
+        ),
+        ({"layout": Layout(("free",) * 3, 3)}, "1 or 4 heads, got depth=3 and 3 heads"),
+        ({"model": replace(digits_recipe().task.model, channels=2)}, r"images with \[1, 3\] channels, got 2"),
+        ({"model": replace(digits_recipe().task.model, classes=1)}, "classes ≥ 2, got 1"),
     ],
 )
 def test_bad_values_are_refused(change: dict[str, object], message: str) -> None:

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
-from maskprior.vision.sources import DataConfig, DataError, Source, open_source
+from maskprior.vision.source import DataError, Source
+from maskprior.vision.sources import DataConfig, open_source
 
 EVALUATION_BATCH = 256
 SCALE = (0.08, 1.0)

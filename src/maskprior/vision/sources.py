@@ -4,88 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
+
+from maskprior.vision.source import DataError, Source
 
 DIGITS = "digits"
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
-MODES = {1: "L", 3: "RGB"}
-
-
-class DataError(ValueError):
-    """Data that are not what they should be; the message names the file or row."""
-
-
-class Files(Protocol):
-    """Images by number; worker processes get a copy."""
-
-    def open(self, index: int) -> Image.Image:
-        """The image, which may be decoded later."""
-
-    def where(self, index: int) -> str:
-        """Its file or row, for messages."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """One split of a set of images, not decoded yet.
-
-    Attributes:
-        name: of the set and split, for messages.
-        classes: their names.
-        labels: class of each image, int64 ``[images]``.
-        files: the images.
-    """
-
-    name: str
-    classes: tuple[str, ...]
-    labels: Tensor
-    files: Files
-
-    def __post_init__(self) -> None:
-        """Check that there are images and that labels are in range (DataError)."""
-        if not len(self.labels):
-            raise DataError(f"{self.name}: expected images, got an empty split")
-        wrong = ((self.labels < 0) | (self.labels >= len(self.classes))).nonzero()
-        if len(wrong):
-            row = int(wrong[0])
-            raise DataError(
-                f"{self.files.where(row)}: expected a label from 0 to {len(self.classes) - 1}, got "
-                f"{int(self.labels[row])}"
-            )
-
-    def read(self, index: int, channels: int, *, convert: bool = False) -> Tensor:
-        """An image as uint8 ``[channels, height, width]``.
-
-        Args:
-            index: number of the image.
-            channels: 1 or 3.
-            convert: bring images of other modes (grey, palette, CMYK, with transparency) to the channels.
-
-        Raises:
-            DataError: the image is corrupt or has other channels; names the file.
-        """
-        try:
-            image = self.files.open(index)
-            image.load()
-        except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-            raise DataError(
-                f"{self.files.where(index)}: expected an image, got a corrupt file ({error})"
-            ) from error
-        wanted = MODES[channels]
-        if image.mode != wanted:
-            if not convert:
-                raise DataError(
-                    f"{self.files.where(index)}: expected {channels} channel(s) ({wanted}), got "
-                    f"{image.mode}; convert=True brings images of other modes to it"
-                )
-            image = image.convert(wanted)
-        pixels = torch.from_numpy(np.array(image))
-        return pixels[None] if channels == 1 else pixels.permute(2, 0, 1).contiguous()
+_NEVER_MEANT = frozenset({"thumbs.db", "desktop.ini"})
 
 
 @dataclass(frozen=True)
@@ -108,6 +38,12 @@ class DataConfig:
     image: str = ""
     label: str = ""
     convert: bool = False
+
+    def __post_init__(self) -> None:
+        """Check that nothing that is needed is empty (ValueError)."""
+        for field in ("name", "location", "train", "test"):
+            if not getattr(self, field):
+                raise ValueError(f"expected a {field} of the data, got an empty string")
 
     def describe(self) -> dict[str, Any]:
         """What the data are, as JSON values."""
@@ -144,6 +80,8 @@ class _Rows:
 
     def open(self, index: int) -> Image.Image:
         cell = self.data[index][self.column]
+        if cell is None:
+            raise ValueError("no image in this row")
         data = Path(cell["path"]).read_bytes() if cell["bytes"] is None else cell["bytes"]
         return Image.open(BytesIO(data))
 
@@ -164,7 +102,7 @@ def open_source(config: DataConfig, part: Literal["train", "test"]) -> Source:
     folder = Path(config.location)
     if folder.is_dir() and _has_class_folders(folder / split):
         return class_folders(folder, split)
-    if not folder.is_dir() and (folder.is_absolute() or config.location.startswith(".")):
+    if not folder.is_dir() and (folder.is_absolute() or folder.exists() or config.location.startswith(".")):
         raise FileNotFoundError(f"expected a folder of images or of a data set, got no folder {folder}")
     return hub(config, split)
 
@@ -197,18 +135,20 @@ def _has_class_folders(folder: Path) -> bool:
 def class_folders(folder: Path, split: str) -> Source:
     """A tree as of torchvision's ImageFolder: ``folder/split/CLASS/image``; classes are those of all splits.
 
+    What begins with a dot is not looked at.
+
     Raises:
-        DataError: a class has no folder or no image in this split; names the folder.
+        DataError: a class has no folder or no image in this split, or something else than images; names it.
     """
-    splits = [each for each in folder.iterdir() if each.is_dir()]
-    classes = sorted({place.name for each in splits for place in each.iterdir() if place.is_dir()})
+    splits = [each for each in _seen(folder) if each.is_dir()]
+    classes = sorted({place.name for each in splits for place in _seen(each) if place.is_dir()})
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
         place = folder / split / name
         if not place.is_dir():
             raise DataError(f"{place}: expected a folder of class {name!r} as in another split, got none")
-        found = sorted(file for file in place.iterdir() if file.suffix.lower() in SUFFIXES)
+        found = _class_images(place)
         if not found:
             raise DataError(f"{place}: expected images of class {name!r}, got none")
         files += found
@@ -219,6 +159,22 @@ def class_folders(folder: Path, split: str) -> Source:
         labels=torch.tensor(labels),
         files=_Paths(tuple(files)),
     )
+
+
+def _seen(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.iterdir() if not each.name.startswith("."))
+
+
+def _class_images(place: Path) -> list[Path]:
+    """The images of a class; a file that is left out in silence would be missed by nobody."""
+    files = [each for each in _seen(place) if each.name.lower() not in _NEVER_MEANT]
+    for file in files:
+        if file.suffix.lower() not in SUFFIXES or file.is_dir():
+            raise DataError(
+                f"{file}: expected images alone in a class folder ({', '.join(sorted(SUFFIXES))}), got this; "
+                "move it away"
+            )
+    return files
 
 
 def hub(config: DataConfig, split: str) -> Source:
@@ -242,13 +198,13 @@ def hub(config: DataConfig, split: str) -> Source:
         loaded = {"train": loaded}
     if split not in loaded:
         raise DataError(f"{config.location}: expected a split among {sorted(loaded)}, got {split!r}")
-    data, name = loaded[split], f"{config.location}, split {split!r}"
+    data, name = loaded[split].with_format(None), f"{config.location}, split {split!r}"
     image = config.image or _only(data.features, datasets.Image, "image", name)
     label = config.label or _only(data.features, datasets.ClassLabel, "label", name)
     for column in (image, label):
         if column not in data.features:
             raise DataError(f"{name}: expected a column among {list(data.features)}, got {column!r}")
-    labels = torch.tensor(data[label][:], dtype=torch.long)
+    labels = _label_numbers(data[label][:], f"{name}, column {label!r}")
     names = getattr(data.features[label], "names", None)
     return Source(
         name=name,
@@ -258,6 +214,13 @@ def hub(config: DataConfig, split: str) -> Source:
     )
 
 
+def _label_numbers(values: Sequence[Any], place: str) -> Tensor:
+    for row, value in enumerate(values):
+        if not isinstance(value, int):
+            raise DataError(f"{place}, row {row}: expected the number of a class, got {value!r}")
+    return torch.tensor(values, dtype=torch.long)
+
+
 def _only(features: Any, kind: type, column: str, name: str) -> str:
     found = [key for key, feature in features.items() if isinstance(feature, kind)]
     if len(found) != 1:
@@ -265,27 +228,3 @@ def _only(features: Any, kind: type, column: str, name: str) -> str:
             f"{name}: expected one {column} column, got {found or 'none'} among {list(features)}; name it"
         )
     return str(found[0])
-
-
-def choose_rows(
-    labels: Tensor, classes: int, per_class: Sequence[int], generator: torch.Generator
-) -> list[Tensor]:
-    """Disjoint balanced groups of rows, drawn at random: ``per_class[g]`` rows of each class in group g.
-
-    Returns:
-        Row numbers of each group, sorted.
-
-    Raises:
-        DataError: a class has too few images.
-    """
-    groups: list[list[Tensor]] = [[] for _ in per_class]
-    for label in range(classes):
-        rows = (labels == label).nonzero()[:, 0]
-        if len(rows) < sum(per_class):
-            raise DataError(
-                f"expected {' + '.join(map(str, per_class))} images of class {label}, got {len(rows)}"
-            )
-        rows = rows[torch.randperm(len(rows), generator=generator)]
-        for group, part in zip(groups, rows[: sum(per_class)].split(list(per_class)), strict=True):
-            group.append(part)
-    return [torch.cat(group).sort().values for group in groups]

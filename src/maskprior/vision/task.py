@@ -10,11 +10,13 @@ from torch import Tensor
 from maskprior.experiments.seeding import named_generator, named_seed
 from maskprior.tasks.base import Predict, Reader
 from maskprior.vision.augment import Augment, Normalise, augment
+from maskprior.vision.choosing import choose_rows
 from maskprior.vision.images import Images, MemoryImages, StreamedImages, read_images, read_test
 from maskprior.vision.layout import Layout
 from maskprior.vision.metrics import classify, soft_cross_entropy, top1_metrics
 from maskprior.vision.model import VitConfig
-from maskprior.vision.sources import DataConfig, DataError, Source, choose_rows, open_source
+from maskprior.vision.source import MODES, DataError, Source
+from maskprior.vision.sources import DataConfig, open_source
 
 IMAGENET = Normalise((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 EXAMPLES = 64
@@ -60,6 +62,21 @@ class VisionTask:
             )
         if self.judge not in ("test", "validation"):
             raise ValueError(f"expected judge 'test' or 'validation', got {self.judge!r}")
+        if self.workers < 0:
+            raise ValueError(f"expected workers ≥ 0, got {self.workers}")
+        self._check_model()
+
+    def _check_model(self) -> None:
+        model, layout = self.model, self.layout
+        if model.channels not in MODES:
+            raise ValueError(f"expected a model of images with {list(MODES)} channels, got {model.channels}")
+        if model.classes < 2:
+            raise ValueError(f"expected classes ≥ 2, got {model.classes}: there is nothing to tell apart")
+        if layout.depth != model.depth or len(layout.heads) not in (1, model.heads):
+            raise ValueError(
+                f"expected a layout of the model's depth={model.depth} and 1 or {model.heads} heads, got "
+                f"depth={layout.depth} and {len(layout.heads)} heads"
+            )
 
     def describe(self) -> dict[str, Any]:
         """Everything that defines the task, as JSON values."""
@@ -123,6 +140,12 @@ class VisionTask:
         (held,) = choose_rows(source.labels, self.model.classes, [self.validation_per_class], generator)
         rest = torch.ones(len(source.labels), dtype=torch.bool)
         rest[held] = False
+        left = source.labels[rest].bincount(minlength=self.model.classes)
+        if not left.all():
+            raise DataError(
+                f"{source.name}: expected images of class {source.classes[int(left.argmin())]!r} to train on "
+                f"beside the {self.validation_per_class} that are held out, got none"
+            )
         return [rest.nonzero()[:, 0], held]
 
     def _read(self, source: Source, rows: Tensor, reader: Reader) -> MemoryImages:
@@ -143,12 +166,24 @@ class VisionTask:
         )
 
     def test_images(self, reader: Reader) -> Images:
-        """The test split."""
+        """The test split; it need not have images of every class.
+
+        Raises:
+            DataError: the data are not what they should be, or of more classes than the model has.
+        """
+        images: Images
         if self.streaming:
             source = open_source(self.data, "test")
-            self._check_classes(source)
-            return self._stream(source, torch.arange(len(source.labels)), reader)
-        return read_test(self.data, self.model.channels, self.model.image_size).to(reader.device)
+            images = self._stream(source, torch.arange(len(source.labels)), reader)
+        else:
+            images = read_test(self.data, self.model.channels, self.model.image_size).to(reader.device)
+        most = int(images.labels.max())
+        if most >= self.model.classes:
+            raise DataError(
+                f"{self.data.location}, split {self.data.test!r}: expected labels from 0 to "
+                f"{self.model.classes - 1}, as in training, got {most}"
+            )
+        return images
 
 
 @dataclass(frozen=True)
