@@ -175,6 +175,12 @@ def test_scores_are_scaled_products(small: VitConfig, images: Tensor) -> None:
     torch.testing.assert_close(attention.scores(x)[:, 2], query @ key.transpose(1, 2) / 2)
 
 
+@pytest.mark.parametrize("shape", [(1, 3, 6, 4), (1, 1, 4, 6), (3, 4, 6)])
+def test_images_of_another_shape_are_refused(small: VitConfig, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"expected images \[batch, 3, 4, 6\], got \["):
+        small.build(seeded(0))(torch.zeros(shape))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -183,6 +189,11 @@ def test_scores_are_scaled_products(small: VitConfig, images: Tensor) -> None:
         ({"depth": 0}, "depth ≥ 1, got 0"),
         ({"drop_path": 1.0}, "drop_path in"),
         ({"register_tokens": -1}, "register_tokens ≥ 0"),
+        ({"image_size": 4}, r"image_size \(height, width\) in whole pixels, got 4"),
+        ({"image_size": (4, 6, 3)}, r"image_size \(height, width\) in whole pixels"),
+        ({"image_size": (4.0, 6.0)}, r"image_size \(height, width\) in whole pixels"),
+        ({"mlp_ratio": 0.0}, "an mlp_ratio of one hidden unit or more, got 0"),
+        ({"mlp_ratio": float("nan")}, "an mlp_ratio of one hidden unit or more, got nan"),
         ({"positions": "rotary"}, "positions in .*, got 'rotary'"),
         ({"value_output": "x"}, "value_output in .*, got 'x'"),
     ],

@@ -58,6 +58,9 @@ class VitConfig:
 
     def __post_init__(self) -> None:
         """Check the values (ValueError)."""
+        size = self.image_size
+        if not isinstance(size, (tuple, list)) or [type(side) for side in size] != [int, int]:
+            raise ValueError(f"expected image_size (height, width) in whole pixels, got {size!r}")
         for name in ("classes", "patch_size", "channels", "width", "depth", "heads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"expected {name} ≥ 1, got {getattr(self, name)}")
@@ -67,6 +70,8 @@ class VitConfig:
             raise ValueError(
                 f"expected sides that are multiples of patch_size={self.patch_size}, got {self.image_size}"
             )
+        if not 1 <= self.mlp_ratio * self.width < float("inf"):
+            raise ValueError(f"expected an mlp_ratio of one hidden unit or more, got {self.mlp_ratio}")
         if self.register_tokens < 0 or not 0 <= self.drop_path < 1:
             raise ValueError(
                 f"expected register_tokens ≥ 0 and drop_path in [0, 1), got {self.register_tokens} and "
@@ -148,7 +153,16 @@ class VitModel(nn.Module):
         return self.config.prefix_tokens
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits ``[batch, classes]`` of images ``[batch, channels, height, width]``."""
+        """Logits ``[batch, classes]`` of images ``[batch, channels, height, width]``.
+
+        Raises:
+            ValueError: images of another shape.
+        """
+        wanted = (self.config.channels, *self.config.image_size)
+        if tuple(images.shape[1:]) != wanted:
+            raise ValueError(
+                f"expected images [batch, {', '.join(map(str, wanted))}], got {list(images.shape)}"
+            )
         logits: Tensor = self.vit(images)
         return logits
 
