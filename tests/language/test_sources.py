@@ -1,6 +1,7 @@
 """Corpora from folders, files and docstrings, and what is refused."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -124,9 +125,44 @@ def test_too_few_documents_to_divide(tmp_path: Path) -> None:
         read_corpus(source(tmp_path))
 
 
-def test_nothing_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [("train", "test"), ("valid",), ("all", "test")])
+def test_a_held_out_file_never_becomes_training_text(tmp_path: Path, names: tuple[str, ...]) -> None:
+    text = "\n\n".join(f"number {i}" for i in range(300))
+    write_splits(tmp_path, **dict.fromkeys(names, text))
+    with pytest.raises(
+        TextError, match=r"expected train\.txt, validation\.txt and test\.txt, or files without"
+    ):
+        read_corpus(source(tmp_path))
+
+
+@pytest.mark.parametrize("documents", ["rows", "articles"])
+@pytest.mark.parametrize(("rows", "message"), [(["a", None], "NoneType in row 1"), ([None, "a"], "in row 0")])
+def test_rows_without_text_are_named(
+    tmp_path: Path, documents: Literal["rows", "articles"], rows: list[str | None], message: str
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_dict({"text": rows})
+    datasets.DatasetDict({"train": data, "validation": data}).save_to_disk(str(tmp_path / "set"))
+    with pytest.raises(TextError, match=f"expected text in column 'text', got .*{message}"):
+        read_corpus(SourceConfig("some", str(tmp_path / "set"), documents=documents, test=""))
+
+
+@pytest.mark.parametrize("name", ["train-0.parquet", "all.TXT", "state.json"])
+def test_folders_that_datasets_cannot_load(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / name).write_text("PAR1, or not")
+    with pytest.raises(TextError, match=rf"set: expected \*\.txt, or splits that .*got \['{name}'\] \("):
+        read_corpus(source(tmp_path / "set"))
+
+
+@pytest.mark.parametrize("location", ["{}/missing", "missing.txt", "./missing"])
+def test_nothing_there(tmp_path: Path, location: str) -> None:
     with pytest.raises(TextError, match="expected a folder, a text file or a datasets hub id"):
-        read_corpus(source(tmp_path / "missing"))
+        read_corpus(source(location.format(tmp_path)))
 
 
 @pytest.mark.parametrize(

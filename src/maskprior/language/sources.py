@@ -179,8 +179,14 @@ def _read_texts(path: Path, files: Sequence[Path]) -> dict[str, list[str]]:
         split: next((by_stem[name] for name in names if name in by_stem), None)
         for split, names in _NAMES.items()
     }
-    if all(named.values()):
-        return {split: _documents_of(file) for split, file in named.items() if file is not None}
+    found = {split: file for split, file in named.items() if file is not None}
+    if len(found) == len(named):
+        return {split: _documents_of(file) for split, file in found.items()}
+    if found.keys() - {"train"}:
+        raise TextError(
+            f"{path}: expected train.txt, validation.txt and test.txt, or files without such names, whose "
+            f"documents are divided, got {[file.name for file in files]}"
+        )
     splits = split_by_content(text for file in files for text in _documents_of(file))
     if not all(splits.values()):
         count = sum(map(len, splits.values()))
@@ -224,15 +230,22 @@ def _load(config: SourceConfig) -> Any:
 
     path = Path(config.location).expanduser()
     if not path.is_dir():
-        if path.is_absolute() or config.location.startswith((".", "~")) or config.location.count("/") > 1:
+        meant_here = config.location.startswith((".", "~")) or path.suffix == ".txt"
+        if path.is_absolute() or meant_here or config.location.count("/") > 1:
             raise TextError(
                 f"{path}: expected a folder, a text file or a datasets hub id (owner/name), got none"
             )
         return datasets.load_dataset(config.location, config.subset or None)
     inside = path / config.subset
-    if (inside / "dataset_dict.json").exists():
-        return datasets.load_from_disk(str(inside))
-    return datasets.load_dataset(str(path), data_dir=config.subset or None)
+    try:
+        if (inside / "dataset_dict.json").exists():
+            return datasets.load_from_disk(str(inside))
+        return datasets.load_dataset(str(path), data_dir=config.subset or None)
+    except (ValueError, FileNotFoundError) as error:
+        raise TextError(
+            f"{inside}: expected *.txt, or splits that datasets can load (parquet, arrow, a saved "
+            f"DatasetDict), got {sorted(each.name for each in path.iterdir())[:9]} ({error})"
+        ) from error
 
 
 def _documents(config: SourceConfig, split: Any) -> Iterator[str]:
@@ -240,12 +253,18 @@ def _documents(config: SourceConfig, split: Any) -> Iterator[str]:
         raise TextError(
             f"{config.location}: expected a column {config.column!r}, got {sorted(split.column_names)}"
         )
-    column = split[config.column]
-    if len(column) and not isinstance(column[0], str):
-        raise TextError(
-            f"{config.location}: expected text in column {config.column!r}, got {type(column[0]).__name__}"
-        )
+    texts = _checked_texts(config, split[config.column])
     if config.documents == "articles":
-        yield from join_articles(column)
+        yield from join_articles(texts)
     else:
-        yield from (text for row in column if (text := row.strip()))
+        yield from (text for row in texts if (text := row.strip()))
+
+
+def _checked_texts(config: SourceConfig, column: Iterable[Any]) -> Iterator[str]:
+    for row, text in enumerate(column):
+        if not isinstance(text, str):
+            raise TextError(
+                f"{config.location}: expected text in column {config.column!r}, got {type(text).__name__} in "
+                f"row {row}"
+            )
+        yield text
