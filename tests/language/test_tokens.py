@@ -85,12 +85,40 @@ def test_no_half_cache_is_left(source: SourceConfig, tmp_path: Path, monkeypatch
     tokenise(source, SMALL, tmp_path / "cache")
 
 
-def test_a_corrupt_cache_is_named(source: SourceConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "keep"),
+    [
+        ("train.tokens.npy", -9),
+        ("train.tokens.npy", 0),
+        ("test.words.npy", 0),
+        ("tokenizer.json", 99),
+        ("facts.json", 0),
+    ],
+)
+def test_a_corrupt_cache_is_named(source: SourceConfig, tmp_path: Path, name: str, keep: int) -> None:
     corpus = tokenise(source, SMALL, tmp_path / "cache")
-    file = tmp_path / "cache" / corpus.digest / "train.tokens.npy"
-    file.write_bytes(file.read_bytes()[:-9])
+    file = tmp_path / "cache" / corpus.digest / name
+    file.write_bytes(file.read_bytes()[:keep])
     with pytest.raises(TextError, match=r"expected a tokenised corpus, got .*; delete the folder"):
         tokenise(source, SMALL, tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("facts.json", "[]"), ("facts.json", "{}"), ("tokenizer.json", '{"model": {}}')]
+)
+def test_a_cache_of_something_else_is_named(
+    source: SourceConfig, tmp_path: Path, name: str, content: str
+) -> None:
+    corpus = tokenise(source, SMALL, tmp_path / "cache")
+    (tmp_path / "cache" / corpus.digest / name).write_text(content)
+    with pytest.raises(TextError, match=r"expected a tokenised corpus, got .*; delete the folder"):
+        tokenise(source, SMALL, tmp_path / "cache")
+
+
+def test_a_cache_that_cannot_be_written_is_named(source: SourceConfig, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"cannot write: .*file/cache'"):
+        tokenise(source, SMALL, tmp_path / "file" / "cache")
 
 
 def test_first_documents(source: SourceConfig, tmp_path: Path) -> None:
@@ -126,7 +154,9 @@ def test_a_tokenizer_from_a_file_and_a_folder(source: SourceConfig, tmp_path: Pa
         assert corpus.tokenizer.to_str() == TOKENIZER.to_str()
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"model": 3}'])
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"model": 3}', '{"model": {}}', '{"model": {"type": "None"}}']
+)
 def test_corrupt_tokenizers(tmp_path: Path, content: str) -> None:
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(TextError, match=r"tokenizer\.json: expected the JSON of a tokenizer"):

@@ -82,10 +82,20 @@ def load_tokenizer(location: str) -> Tokenizer:
     path = Path(location).expanduser()
     file = path / "tokenizer.json" if path.is_dir() else path
     if file.is_file():
-        return as_text(Tokenizer.from_str(_checked_json(file)))
+        return as_text(_read(file))
     if path.is_dir() or path.is_absolute() or path.suffix == ".json":
         raise TextError(f"{location}: expected tokenizer.json there, or the hub id of a tokenizer")
     return as_text(Tokenizer.from_pretrained(location))
+
+
+def _read(file: Path) -> Tokenizer:
+    text = _checked_json(file)
+    try:
+        return Tokenizer.from_str(text)
+    except Exception as error:  # what the library raises is of this very class, and of no other
+        if type(error) is not Exception:
+            raise
+        raise TextError(f"{file}: expected the JSON of a tokenizer, got: {error}") from error
 
 
 def _checked_json(file: Path) -> str:

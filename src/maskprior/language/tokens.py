@@ -16,8 +16,9 @@ import numpy.typing as npt
 import tokenizers
 from tokenizers import Tokenizer
 
+from maskprior.experiments.files import prepare_folder
 from maskprior.language.sources import Corpus, SourceConfig, TextError, read_corpus
-from maskprior.language.tokenizers import TokenizerConfig, as_text, end_of_text, load_tokenizer
+from maskprior.language.tokenizers import TokenizerConfig, end_of_text, load_tokenizer
 
 FORMAT = 1
 CHUNK = 1024
@@ -96,7 +97,7 @@ def tokenise(source: SourceConfig, tokenizer: TokenizerConfig, cache: Path | Non
 
     Raises:
         TextError: the text or the tokenizer is not what it should be, or the cache is corrupt.
-        OSError: something can't be read, or the cache not be written.
+        OSError: something can't be read, or the cache not be written; the error names the folder.
     """
     corpus = read_corpus(source)
     digest = digest_of(corpus, tokenizer)
@@ -121,6 +122,7 @@ def digest_of(corpus: Corpus, tokenizer: TokenizerConfig) -> str:
 
 def _make(folder: Path, corpus: Corpus, config: TokenizerConfig) -> None:
     """Fill a temporary folder and rename it: a killed process leaves no half of a cache."""
+    prepare_folder(folder.parent)
     tokenizer = config.load(corpus.train)
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -165,12 +167,13 @@ def _encoded(documents: Sequence[str], tokenizer: Tokenizer) -> Iterator[list[in
 def _read(folder: Path, digest: str) -> Tokenised:
     try:
         facts: Mapping[str, int] = json.loads((folder / "facts.json").read_text())
+        left_out = facts["left_out"]
         splits = {name: _read_split(folder, name) for name in SPLITS}
-        tokenizer = as_text(Tokenizer.from_file(str(folder / "tokenizer.json")))
-    except (OSError, ValueError, KeyError) as error:
+        tokenizer = load_tokenizer(str(folder / "tokenizer.json"))
+    except (OSError, EOFError, ValueError, TypeError, KeyError) as error:
         raise TextError(f"{folder}: expected a tokenised corpus, got {error}; delete the folder") from error
     return Tokenised(
-        digest, tokenizer, tokenizer.get_vocab_size(), end_of_text(tokenizer), facts["left_out"], **splits
+        digest, tokenizer, tokenizer.get_vocab_size(), end_of_text(tokenizer), left_out, **splits
     )
 
 
