@@ -1,5 +1,7 @@
 """Whole runs on a small text: records, pairing, interruption, and text from what they leave."""
 
+import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -189,6 +191,63 @@ def test_a_run_without_its_tokenizer(finished: tuple[Path, list[LanguageRun]], t
         (tmp_path / each.name).write_bytes(each.read_bytes())
     with pytest.raises(RecordError, match=r"expected tokenizers/.*\.json beside it"):
         load_run(tmp_path / path.name)
+
+
+def test_weights_of_another_run(finished: tuple[Path, list[LanguageRun]], tmp_path: Path) -> None:
+    folder, runs = finished
+    vanilla, toeplitz = (record_path(folder, runs[place]) for place in (0, 3))
+    shutil.copytree(folder, tmp_path / "copy")
+    path = tmp_path / "copy" / toeplitz.name
+    shutil.copy(weights_path(vanilla), weights_path(path))
+    with pytest.raises(
+        RecordError, match=rf"(?s)expected the weights of {path.name}, got others: .*mask_logits"
+    ):
+        load_run(path)
+    assert main(["generate", str(path), "a"]) == 2
+
+
+@pytest.mark.parametrize(("part", "key"), [("model", "colour"), ("task", "reaches")])
+def test_a_record_of_another_kind_of_model(
+    finished: tuple[Path, list[LanguageRun]], tmp_path: Path, part: str, key: str
+) -> None:
+    folder, runs = finished
+    shutil.copytree(folder, tmp_path / "copy")
+    path = tmp_path / "copy" / record_path(folder, runs[0]).name
+    record = json.loads(path.read_text())
+    values = record["config"][part]
+    values |= {key: 1} if part == "model" else {}
+    record["config"][part] = {name: value for name, value in values.items() if part == "model" or name != key}
+    path.write_text(json.dumps(record))
+    with pytest.raises(RecordError, match=rf"expected the record of a language model, got another .*'{key}'"):
+        load_run(path)
+
+
+@pytest.mark.parametrize("temperature", [1e-10, 1e-40, 5e-324])
+def test_a_low_temperature_takes_the_most_probable(temperature: float) -> None:
+    logits = torch.tensor([1.0, -torch.inf, 29.0, 30.0, -4.0])
+    assert Sampling(temperature).choose(logits, torch.Generator().manual_seed(0)) == 3
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("logit", [torch.nan, torch.inf])
+def test_logits_that_are_not_finite(temperature: float, logit: float) -> None:
+    with pytest.raises(ValueError, match=r"expected finite logits, got (nan|inf)"):
+        Sampling(temperature).choose(torch.tensor([1.0, logit]), torch.Generator())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vocab_size": 290, "outputs": 290}, "expected one vocab_size of task and model, got 300 and 290"),
+        ({"length": 11}, "expected one length of task and model, got 13 and 11"),
+        ({"outputs": 290}, "expected as many outputs as vocab_size=300, got 290"),
+    ],
+)
+def test_task_and_model_of_other_sizes(
+    recipe: LanguageRecipe, change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(recipe, model=replace(recipe.model, **change))  # type: ignore[arg-type]
 
 
 def test_pieces_of_text_end_between_characters(finished: tuple[Path, list[LanguageRun]]) -> None:

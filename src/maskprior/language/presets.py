@@ -40,6 +40,16 @@ class LanguageRecipe:
         default_factory=lambda: {name: PriorConfig(name) for name in LANGUAGE_PRIORS}
     )
 
+    def __post_init__(self) -> None:
+        """Check that task and model are of one size (ValueError)."""
+        for name in ("vocab_size", "length"):
+            task, model = getattr(self.task, name), getattr(self.model, name)
+            if task != model:
+                raise ValueError(f"expected one {name} of task and model, got {task} and {model}")
+        outputs = getattr(self.model, "outputs", self.model.vocab_size)
+        if outputs != self.model.vocab_size:
+            raise ValueError(f"expected as many outputs as vocab_size={self.model.vocab_size}, got {outputs}")
+
     def run(self, prior: str, seed: int, *, variant: str = "", positions: Positions = "") -> LanguageRun:
         """One run; ``positions`` "learned" or "none" overrules what the prior's models have.
 

@@ -60,7 +60,8 @@ def load_run(path: Path) -> Loaded:
     """The model and tokenizer of a record, or of the only record in a folder.
 
     Raises:
-        RecordError: not of a language task, or its weights or tokenizer are not beside it.
+        RecordError: not of a language task, or its weights or tokenizer are not beside it, broken or of
+            another run.
         ValueError: no such file, or a folder with no such record or several.
     """
     path = find_run(path)
@@ -73,8 +74,18 @@ def load_run(path: Path) -> Loaded:
                 f"{path}: expected {needed.relative_to(path.parent)} beside it, got no such file; "
                 "published records come without it: run the recipe in a folder of your own"
             )
-    model = build(record.config)
-    model.load_state_dict(read_tensors(weights_path(path)))
+    try:
+        model = build(record.config)
+    except (TypeError, KeyError) as error:
+        raise RecordError(
+            f"{path}: expected the record of a language model, got another ({error})"
+        ) from error
+    try:
+        model.load_state_dict(read_tensors(weights_path(path)))
+    except RuntimeError as error:
+        raise RecordError(
+            f"{weights_path(path)}: expected the weights of {path.name}, got others: {error}"
+        ) from error
     model.eval()
     tokenizer = load_tokenizer(str(tokenizer_path(path.parent, record.metrics["corpus"])))
     return Loaded(record, model, tokenizer)

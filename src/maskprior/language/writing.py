@@ -41,11 +41,21 @@ class Sampling:
             raise ValueError(f"expected top_k ≥ 0, got {self.top_k}")
 
     def choose(self, logits: Tensor, generator: torch.Generator) -> int:
-        """One token from logits ``[vocab]``."""
+        """One token from logits ``[vocab]``.
+
+        Raises:
+            ValueError: a logit is NaN or ∞.
+        """
+        if not logits.max().isfinite():
+            raise ValueError(
+                f"expected finite logits, got {float(logits.max())}: the weights are not finite, or too large"
+            )
         if self.temperature == 0:
             return int(logits.argmax())
         kept = logits.topk(min(self.top_k or len(logits), len(logits)))
-        drawn = torch.multinomial((kept.values / self.temperature).softmax(-1), 1, generator=generator)
+        # Less the largest, in float64: however low the temperature, nothing overflows to ∞ − ∞.
+        heights = (kept.values - kept.values[0]).double() / self.temperature
+        drawn = torch.multinomial(heights.softmax(-1), 1, generator=generator)
         return int(kept.indices[drawn])
 
 
