@@ -62,8 +62,10 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
         "mask",
         "quick",
         "cpu",
+        "digits",
     ):
         assert name in printed
+    assert all(line.startswith(("  ", "Tasks", "Priors", "Presets")) for line in printed.splitlines())
 
 
 def test_show_draws_in_the_terminal_and_as_a_picture(
@@ -74,6 +76,14 @@ def test_show_draws_in_the_terminal_and_as_a_picture(
     assert "■ · · ·\n· · ■ ·\n· ■ · ·\n· · · ■" in printed
     assert "[CLS] x0 x1 x2" in printed
     assert (tmp_path / "2parity-structure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_show_draws_the_patches_of_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "digits", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "heads: decay 0.5, decay 0.5, decay 1, free." in printed
+    assert "[CLS] 0,0 0,1" in printed
+    assert (tmp_path / "digits-structure.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_doctor_names_the_backend_and_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,6 +119,8 @@ def test_help_is_a_page(command: str, capsys: pytest.CaptureFixture[str]) -> Non
         (["run", "2parity", "--device", "gpu"], "expected device 'auto' or 'cpu', got 'gpu'"),
         (["run", "2parity", "--dimension", "1"], "expected dimension ≥ 2, got 1"),
         (["show", "2parity", "--dimension", "0"], "expected dimension ≥ 2, got 0"),
+        (["show", "digits", "--dimension", "3"], "expected no dimension with the task digits, got 3"),
+        (["run", "digits", "--dimension", "3"], "expected no dimension with the task digits, got 3"),
         (["report", "nowhere"], "nowhere"),
     ],
 )

@@ -1,10 +1,10 @@
-"""The command line: list, show, run, report, ask and doctor."""
+"""The command line: list, show, run, report, ask, doctor and generate."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import torch
 import tyro
@@ -23,8 +23,12 @@ from maskprior.experiments.train import TrainingDivergedError
 from maskprior.language.generate import Generate
 from maskprior.priors import ALL_PRIORS, PRIORS, VISION_PRIORS
 from maskprior.structures import draw
+from maskprior.tasks import base as tasks
 from maskprior.tasks.boolean import BooleanTask
 from maskprior.vision import OFFLINE_TASKS
+
+if TYPE_CHECKING:
+    from maskprior.vision.presets import VisionRecipe
 
 Task = Annotated[str, tyro.conf.Positional]
 Folder = Annotated[Path, tyro.conf.Positional]
@@ -47,9 +51,7 @@ class List:
         for name in task_names():
             line = f"  {name:<14} {first_line(PRESETS['cpu'][name].task)}"
             console.print(line, highlight=False, soft_wrap=True)
-        console.print(
-            "  digits         images of handwritten digits (`run` alone, preset quick)", highlight=False
-        )
+        console.print("  digits         images of handwritten digits (preset quick)", highlight=False)
         console.print("[bold]Priors[/bold] (--priors)")
         for name, prior in ALL_PRIORS.items():
             console.print(f"  {name:<12} {first_line(prior)}", highlight=False, soft_wrap=True)
@@ -57,7 +59,7 @@ class List:
         for name, recipes in PRESETS.items():
             sizes = sorted({(r.dimension, r.model.depth, r.model.width) for r in recipes.values()})
             shape = "; ".join(f"n = {n}, depth {depth}, width {width}" for n, depth, width in sizes)
-            console.print(f"  {name:<12} {shape}", highlight=False)
+            console.print(f"  {name:<12} {shape}", highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Show:
 
     Attributes:
         task: a name from `maskprior list`.
-        preset: decides the task's dimension.
+        preset: decides the task's dimension; digits have one preset and no dimension.
         dimension: number of bits n instead of the preset's.
         out: folder of the picture TASK-structure.png.
     """
@@ -83,9 +85,8 @@ class Show:
         from maskprior.analysis.plots import draw_structure
         from maskprior.analysis.style import save_figure
 
-        recipe = find_recipe(self.preset, self.task)
-        task = recipe.task(recipe.dimension if self.dimension is None else self.dimension)
-        console.print(f"[bold]{task.name}[/bold]  {first_line(recipe.task)}", highlight=False)
+        task, about = self._chosen()
+        console.print(f"[bold]{task.name}[/bold]  {about}", highlight=False)
         if isinstance(task, BooleanTask):
             console.print(f"target  {task.describe()['target']}", highlight=False)
             console.print(f"seen    {task.describe()['seen']}", highlight=False)
@@ -95,6 +96,14 @@ class Show:
         path = self.out / f"{task.name}-structure.png"
         save_figure(draw_structure(task.structure(), task.token_names()), path)
         console.print(f"picture {path}", highlight=False)
+
+    def _chosen(self) -> tuple[tasks.Task | tasks.StreamedTask, str]:
+        if self.task in OFFLINE_TASKS:
+            task = image_recipe(self.task, self.dimension).task
+            return task, f"Images, cut into patches; heads: {', '.join(task.layout.heads)}."
+        recipe = find_recipe(self.preset, self.task)
+        dimension = recipe.dimension if self.dimension is None else self.dimension
+        return recipe.task(dimension), first_line(recipe.task)
 
 
 @dataclass(frozen=True)
@@ -151,12 +160,8 @@ class Run:
         ]
 
     def _images(self) -> list[AnyRunConfig]:
-        from maskprior.vision.presets import digits_recipe
-
-        priors, recipe = self._priors(VISION_PRIORS), digits_recipe()
+        priors, recipe = self._priors(VISION_PRIORS), image_recipe(self.task, self.dimension)
         choose("preset", self.preset, [recipe.preset])
-        if self.dimension is not None:
-            raise ValueError(f"expected no dimension with the task {self.task}, got {self.dimension}")
         return [*recipe.runs(range(self.seeds), priors)]
 
     def _priors(self, known: Iterable[str]) -> list[str]:
@@ -254,6 +259,15 @@ COMMANDS: dict[str, Callable[..., Command]] = {
     "doctor": Doctor,
     "generate": Generate,
 }
+
+
+def image_recipe(task: str, dimension: int | None) -> "VisionRecipe":
+    """The recipe of an image task, which has no dimension (ValueError)."""
+    from maskprior.vision.presets import digits_recipe
+
+    if dimension is not None:
+        raise ValueError(f"expected no dimension with the task {task}, got {dimension}")
+    return digits_recipe()
 
 
 def distinct_layers(structure: Tensor) -> list[tuple[str, Tensor]]:
