@@ -179,6 +179,7 @@ def test_generate_says_what_is_wrong(
         ([path, "a", "--tokens", "0"], "at least one token to write, got 0"),
         ([path, "a", "--temperature", "-1"], "expected a finite temperature"),
         ([path, "a", "--top-k", "-1"], "expected top_k"),
+        ([path, "a\udcff", "--tokens", "2"], r"expected a prompt in UTF-8, got 'a\udcff'"),
         ([str(folder), "a"], "name one of them"),
     ):
         assert main(["generate", *arguments]) == 2

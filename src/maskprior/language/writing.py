@@ -93,9 +93,12 @@ def stream_text(
     A piece never ends within a character.
 
     Raises:
-        ValueError: ``steps`` < 1, or prompt and answer don't fit into the model's positions.
+        ValueError: ``steps`` < 1, prompt and answer don't fit into the model's positions, or the prompt is
+            not Unicode text (bytes of a command line that are not UTF-8).
     """
     end = end_of_text(run.tokenizer)
+    if any("\ud800" <= character <= "\udfff" for character in prompt):
+        raise ValueError(f"expected a prompt in UTF-8, got {prompt!r}")
     ids = [end, *run.tokenizer.encode(prompt, add_special_tokens=False).ids]
     total = len(ids) + steps
     if steps < 1:
