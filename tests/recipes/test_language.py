@@ -180,6 +180,6 @@ def test_headline_has_a_line_a_text_and_the_worst_seed(make: Make) -> None:
 def test_the_code_on_the_page_runs() -> None:
     page = (ROOT / "docs" / "language.md").read_text()
     names: dict[str, Any] = {}
-    (block,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    block, *_ = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     exec(compile(block, "docs/language.md", "exec"), names)  # noqa: S102 -- our own documentation
     assert names["logits"].shape == (1, 256, 512)
