@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from maskprior.functional import logits_to_bias
 from maskprior.integrations.lengths import Lengths
 from maskprior.mask_prior import MaskPrior
 from maskprior.models.decoding import CachedDecoder
@@ -81,6 +82,8 @@ class LanguageModel(Transformer):
     def _bias(self, prior: MaskPrior, length: int) -> Tensor:
         if isinstance(prior, ToeplitzPrior):
             return prior.square(length, self.token.dtype)
+        if length <= prior.mask_logits.shape[-1]:  # log σ of what is needed alone
+            return logits_to_bias(prior.mask_logits[..., :length, :length], self.token.dtype)
         return Lengths("relative").fit(prior(self.token.dtype), length, length)
 
     def place(self, x: Tensor, start: int) -> Tensor:

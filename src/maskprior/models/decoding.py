@@ -39,7 +39,8 @@ class CachedDecoder:
         if not model.config.causal:
             raise ValueError("expected a causal model: in an encoder every token depends on all the others")
         self._model = model
-        self._biases = model.layer_biases(model.config.length)
+        with torch.no_grad():
+            self._biases = model.layer_biases(model.config.length)
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
 
