@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from maskprior.functional import logits_to_bias
 from maskprior.integrations.lengths import Lengths
+from maskprior.kernels.log_sigmoid import log_sigmoid
 from maskprior.mask_prior import MaskPrior
 from maskprior.models.decoding import CachedDecoder
 from maskprior.models.transformer import INTEGERS, Transformer, TransformerConfig
@@ -83,7 +83,7 @@ class LanguageModel(Transformer):
         if isinstance(prior, ToeplitzPrior):
             return prior.square(length, self.token.dtype)
         if length <= prior.mask_logits.shape[-1]:  # log σ of what is needed alone
-            return logits_to_bias(prior.mask_logits[..., :length, :length], self.token.dtype)
+            return log_sigmoid(prior.mask_logits[..., :length, :length]).to(self.token.dtype)
         return Lengths("relative").fit(prior(self.token.dtype), length, length)
 
     def place(self, x: Tensor, start: int) -> Tensor:
