@@ -25,6 +25,7 @@ from recipes.blocks import fill_file
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "language"
+BENCHMARKS = ROOT / "results" / "benchmarks"
 ORDER = ("vanilla", "vanilla-no-positions", "alibi", "mask", "toeplitz")
 Records = Mapping[Path, RunRecord]
 Runs = dict[str, list[RunRecord]]
@@ -261,6 +262,22 @@ def _headline_cell(runs: Sequence[RunRecord]) -> str:
     return f"{sum(values) / len(values):.1f} ({max(values):.1f})"
 
 
+def speed(folder: Path) -> str:
+    """Tokens a second in cached decoding, and seconds to the first step, from the benchmarks' records."""
+    written = json.loads((folder / "language.json").read_text())
+    rates = ", ".join(
+        f"`{name}` {found['tokens_per_second']:.0f} ({found['ratio']:.2f})"
+        for name, found in written["priors"].items()
+    )
+    start = json.loads((folder / "language-start.json").read_text())["seconds"]
+    return (
+        f"- Tokens a second, greedy, one at a time (share of vanilla's): {rates}.\n"
+        f"- WikiText-2, from the command to the first gradients: {start['empty_cache']:.0f} s, and "
+        f"{start['full_cache']:.0f} s once its tokens are cached.\n"
+        f"- Commit `{written['commit'][:10]}`; {written['hardware']['cpu']}, one thread."
+    )
+
+
 def blocks(records: Records) -> dict[str, dict[str, str]]:
     """File name → block name → Markdown."""
     return {
@@ -269,6 +286,7 @@ def blocks(records: Records) -> dict[str, dict[str, str]]:
             "language-main": to_markdown(main_table(records)),
             "language-lengths": to_markdown(length_table(records)),
             "language-origin": origin(records),
+            "language-speed": speed(BENCHMARKS),
         },
     }
 
