@@ -137,10 +137,10 @@ def draw_sizes(sizes: Mapping[int, Mapping[str, Sequence[RunRecord]]], label: st
 def _band(
     axes: Axes, places: Sequence[float], points: Sequence[tuple[float, float]], prior: str, name: str
 ) -> None:
-    color = prior_color(prior)
+    color, style = prior_color(prior), "-" if name == prior else "--"  # a variant has its prior's colour
     means = [100 * mean for mean, _ in points]
     halves = [0.0 if math.isnan(half) else 100 * half for _, half in points]
-    axes.plot(places, means, color=color, marker="o", markersize=3, label=name)
+    axes.plot(places, means, style, color=color, marker="o", markersize=3, label=name)
     axes.fill_between(
         places,
         [mean - half for mean, half in zip(means, halves, strict=True)],
