@@ -81,7 +81,7 @@ def test_show_draws_in_the_terminal_and_as_a_picture(
 def test_show_draws_the_patches_of_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "digits", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert "heads: decay 0.5, decay 0.5, decay 1, free." in printed
+    assert "heads: offset 0 1, offset 0 -1, offset 1 0, offset -1 0." in " ".join(printed.split())
     assert "[CLS] 0,0 0,1" in printed
     assert (tmp_path / "digits-structure.png").read_bytes().startswith(b"\x89PNG")
 

@@ -3,16 +3,21 @@
 python toy_stream.py FOLDER      (under accelerate's environment: RANK, WORLD_SIZE, …)
 """
 
+import os
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
+from maskprior.experiments import loop
+from maskprior.experiments.checkpoint import Training, load_checkpoint
 from maskprior.experiments.config import AnyRunConfig, PriorConfig, RunConfig, TrainingConfig
 from maskprior.experiments.seeding import named_generator
 from maskprior.experiments.streamed import execute_streamed
@@ -138,8 +143,16 @@ def toy_config(
     return RunConfig(task, PriorConfig("vanilla"), ToyModelConfig(dropout=dropout), settings, "tiny", 3)
 
 
+def load_late(path: Path, training: Training) -> bool:
+    """A process that looks for a checkpoint when the others have gone on."""
+    time.sleep(1.0)
+    return load_checkpoint(path, training)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    if os.environ.get("RANK") == "1":
+        patch.object(loop, "load_checkpoint", load_late).start()
     config = toy_config(dropout=0.0)
     execute_streamed(config, Path(sys.argv[1]), Accelerator(cpu=True), lambda step, point: None)
     if torch.distributed.is_initialized():

@@ -61,6 +61,7 @@ def train_stream(
     """
     training, wrapped, optimizer = _prepare(model, config, accelerator)
     went_on = load_checkpoint(checkpoint, training)
+    accelerator.wait_for_everyone()  # or one that is late would load what the main process writes next
     batches, loss = stream.batches(training.step), None
     due = probe_steps(config.steps, config.probes)
     with _own_generators(accelerator.device):
