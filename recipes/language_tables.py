@@ -258,8 +258,8 @@ def headline(records: Records) -> TextTable:
 def _headline_cell(runs: Sequence[RunRecord]) -> str:
     if not runs:
         return "–"
-    values = [record.metrics["test_perplexity"] for record in runs]
-    return f"{sum(values) / len(values):.1f} ({max(values):.1f})"
+    worst = max(record.metrics["test_perplexity"] for record in runs)
+    return f"{_mean(runs, 'test_perplexity'):.1f} ({worst:.1f})"
 
 
 def speed(folder: Path) -> str:

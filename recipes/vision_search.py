@@ -9,7 +9,7 @@ from typing import Literal
 
 from maskprior.experiments.config import Option, PriorConfig
 from maskprior.vision.layout import Layout
-from maskprior.vision.presets import VisionRecipe, VisionRun, cpu_recipe
+from maskprior.vision.presets import NEIGHBOURS, VisionRecipe, VisionRun, cpu_recipe
 
 HELD_OUT = 200
 
@@ -37,10 +37,8 @@ MASKS: dict[str, Tried] = {
     "decay": Tried(("decay 0.5", "decay 1", "decay 2", FREE)),
     "decay-wide": Tried(("decay 1", "decay 1.5", "decay 2", "decay 3")),
     "decay-weak": Tried(("decay 0.5", "decay 1", "decay 2", FREE), options={"suppressed_logit": -4.0}),
-    "offsets": Tried(("offset 0 1", "offset 0 -1", "offset 1 0", "offset -1 0")),
-    "offsets-weak": Tried(
-        ("offset 0 1", "offset 0 -1", "offset 1 0", "offset -1 0"), options={"suppressed_logit": -2.0}
-    ),
+    "offsets": Tried(NEIGHBOURS),
+    "offsets-weak": Tried(NEIGHBOURS, options={"suppressed_logit": -2.0}),
 }
 
 CANDIDATES = ("near-weaker", "near-middle", "near-weaker-two-free")
