@@ -210,7 +210,7 @@ def two_by_two() -> list[RunConfig]:
 def three_by_three() -> list[RunConfig]:
     """Two 3-digit numbers, from so many pairs that no dropout and little decay are needed."""
     setting = products(multiplication(3, 3, pairs=30_000, sums=5))
-    training = replace(setting.training, steps=800, batch_size=256, learning_rate=4e-3, weight_decay=0.1)
+    training = replace(setting.training, steps=4000, batch_size=256, learning_rate=4e-3, weight_decay=0.1)
     setting = replace(setting, model=replace(setting.model, dropout=0.0), training=training)
     return [*_without_positions(setting, ("mask",)), *setting.runs(tuple(PRIORS))]
 
