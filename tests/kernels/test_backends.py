@@ -17,7 +17,7 @@ BACKENDS = ["triton"] if "TRITON_INTERPRET" in os.environ else ["reference", "at
 MISSING = {
     "native": {"float64", "float16"},
     "sdpa": {"empty", "float32 bias"},
-    "triton": {"float64", "bfloat16", "dropout", "float32 bias"},
+    "triton": {"float64", "bfloat16", "dropout"},
 }
 Grads = tuple[Tensor, ...]
 
@@ -253,10 +253,14 @@ def test_other_types(dtype: torch.dtype, tolerance: float, backend: str) -> None
     assert_matches((output, grads), oracle(*arguments), tolerance)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("keys", [37, 211])
-def test_bias_gradient_in_bfloat16_is_as_exact_as_the_equation(keys: int, backend: str) -> None:
+def test_bias_gradient_in_half_precision_is_as_exact_as_the_equation(
+    keys: int, dtype: torch.dtype, backend: str
+) -> None:
     need(backend, "float32 bias")
-    query, key, value, logits, upstream = problem(29, 2, 2, 31, keys, 16, torch.bfloat16)
+    need(backend, str(dtype).removeprefix("torch."))
+    query, key, value, logits, upstream = problem(29, 2, 2, 31, keys, 16, dtype)
     _, exact = oracle(query, key, value, logits, upstream)
     wide = [tensor.float() for tensor in (query, key, value)]
     _, equation = run(wide[0], wide[1], wide[2], logits, upstream.float(), "reference")
@@ -266,6 +270,7 @@ def test_bias_gradient_in_bfloat16_is_as_exact_as_the_equation(keys: int, backen
 
 
 def test_autocast_casts_the_operands_and_keeps_the_bias(backend: str) -> None:
+    need(backend, "bfloat16")
     query, key, value, logits, upstream = problem(3, 2, 2, 13, 29, 16)
     leaves = [tensor.detach().requires_grad_() for tensor in (query, key, value, logits)]
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -363,14 +368,16 @@ def test_training_and_evaluation_agree(backend: str) -> None:
     torch.testing.assert_close(evaluated, trained, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("dropout_p", [0.0, 0.3])
 @pytest.mark.parametrize("use_reentrant", [False, True])
-def test_gradient_checkpointing(use_reentrant: bool, backend: str) -> None:
-    need(backend, "dropout")
+def test_gradient_checkpointing(use_reentrant: bool, dropout_p: float, backend: str) -> None:
+    if dropout_p > 0:
+        need(backend, "dropout")
     query, key, value, logits, upstream = problem(2, 3, 3, 13, 29, 16)
     leaves = [tensor.requires_grad_() for tensor in (query, key, value, logits)]
 
     def layer(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Tensor:
-        return attention(q, k, v, m, dropout_p=0.3, backend=backend)
+        return attention(q, k, v, m, dropout_p=dropout_p, backend=backend)
 
     torch.manual_seed(5)
     plain = torch.autograd.grad(layer(query, key, value, logits), leaves, upstream)
