@@ -9,6 +9,7 @@ Parts, each a folder of one record a run; an interrupted run goes on from its ch
 
     main     results/vision           CIFAR-10, 100 images a class, 4 priors and two beside them × 5 seeds
     images   results/vision-images    CIFAR-10, fewer and more images, 4 priors × 3 seeds
+    long     results/vision-long      as main, trained twice as long, 4 priors × 5 seeds
     cifar100 results/vision-cifar100  CIFAR-100, 40 images a class, 4 priors × 3 seeds
     search   results/vision-search    what was tried on CIFAR-10, judged by held-out training images, 1 seed
     confirm  results/vision-confirm   the candidates with all updates, judged in the same way, 2 other seeds
@@ -58,6 +59,13 @@ def image_runs(data: str = "") -> list[VisionRun]:
     return [run for size in SIZES for run in cpu_recipe(10, data, size).runs(range(3))]
 
 
+def long_runs(data: str = "") -> list[VisionRun]:
+    """Twice the updates on the chosen size."""
+    recipe = cpu_recipe(10, data)
+    training = replace(recipe.training, steps=2 * recipe.training.steps)
+    return replace(recipe, training=training, preset=f"{recipe.preset}-long").runs(range(5))
+
+
 def cifar100_runs(data: str = "") -> list[VisionRun]:
     """A sample of CIFAR-100."""
     return cpu_recipe(100, data, 40).runs(range(3))
@@ -85,6 +93,7 @@ def paper_runs(data: str = "") -> list[VisionRun]:
 COMPARISONS: dict[str, Callable[[str], list[VisionRun]]] = {
     "main": main_runs,
     "images": image_runs,
+    "long": long_runs,
     "cifar100": cifar100_runs,
     "digits": digits_runs,
     "gpu32": gpu32_runs,
@@ -102,7 +111,7 @@ class Reproduce:
     """Run one part, or what is missing of it.
 
     Attributes:
-        part: main, images, cifar100, search, confirm, digits, gpu32 or paper.
+        part: main, images, long, cifar100, search, confirm, digits, gpu32 or paper.
         data: folder of the part's data set; "" takes it from the Hugging Face hub.
         out: folder of the main records; the other parts go beside it, with their name appended.
         jobs: worker processes on a CPU, one thread each; 1 with accelerate launch.

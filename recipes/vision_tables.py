@@ -29,7 +29,7 @@ from recipes.vision import BOTH, PARTS, part_folder
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "vision"
 FIGURES = ROOT / "docs" / "figures"
-TABLES = ("main", "images", "cifar100", "digits", "search", "confirm")
+TABLES = ("main", "images", "long", "cifar100", "digits", "search", "confirm")
 HEADLINE = {"CIFAR-10": ("main", "images"), "CIFAR-100": ("cifar100",), "digits": ("digits",)}
 """Rows of the README's table by the parts that they are made of."""
 ORDER = tuple(name for name in ALL_PRIORS if name in VISION_PRIORS or name == BOTH)
@@ -150,14 +150,19 @@ def _block(part: str, records: Sequence[RunRecord]) -> str:
 
 
 def write_figures(results: Path = RESULTS, figures: Path = FIGURES) -> list[Path]:
-    """Curves of the main part, and top-1 over the number of images."""
-    main, images = published("main", results), published("images", results)
+    """Curves of the main part and of the long one, and top-1 over the number of images."""
+    main, long, images = (published(part, results) for part in ("main", "long", "images"))
     if not main:
         return []
-    paths = [figures / "vision-curves.png", figures / "vision-images.png"]
-    save_figure(draw_bands(by_variant(main), "top1_validation", "held-out top-1 (%)"), paths[0])
-    save_figure(draw_sizes(by_size([*main, *images]), "test top-1 (%)"), paths[1])
-    return paths
+    drawn = {
+        "vision-curves": draw_bands(by_variant(main), "top1_validation", "held-out top-1 (%)"),
+        "vision-images": draw_sizes(by_size([*main, *images]), "test top-1 (%)"),
+    }
+    if long:
+        drawn["vision-long"] = draw_bands(by_variant(long), "top1_validation", "held-out top-1 (%)")
+    for name, figure in drawn.items():
+        save_figure(figure, figures / f"{name}.png")
+    return [figures / f"{name}.png" for name in drawn]
 
 
 def write_maps(path: Path, runs: Sequence[VisionRun], figures: Path = FIGURES) -> list[Path]:

@@ -34,7 +34,7 @@ RECIPES = {
     "gpu32": gpu32_recipe(),
     "paper": paper_recipe("somewhere"),
 }
-SEEDS = {"main": 5, "images": 3, "cifar100": 3, "digits": 3, "gpu32": 3, "paper": 1}
+SEEDS = {"main": 5, "images": 3, "long": 5, "cifar100": 3, "digits": 3, "gpu32": 3, "paper": 1}
 
 
 @pytest.fixture
@@ -62,6 +62,13 @@ def test_parts_compare_all_priors_with_the_same_recipe(part: str) -> None:
         same = [run for run in runs if run.task.train_per_class == size]
         assert len({repr(run.task) for run in same}) == 1
         assert len(same) == len(VISION_PRIORS) * SEEDS[part]
+
+
+def test_the_long_part_is_the_main_one_but_for_its_length() -> None:
+    main, long = (vision.PARTS[part]("") for part in ("main", "long"))
+    assert [run.task for run in long] == [run.task for run in main if run.label in VISION_PRIORS]
+    (short, doubled) = (runs[0].training for runs in (main, long))
+    assert doubled == replace(short, steps=2 * short.steps)
 
 
 def test_beside_the_main_comparison_are_timms_own_weights_and_both_priors_together() -> None:
