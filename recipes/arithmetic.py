@@ -26,20 +26,17 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-import tyro
-from rich.console import Console
 
-from maskprior.analysis.report import print_summary
 from maskprior.experiments.config import PriorConfig, RunConfig, TrainingConfig
 from maskprior.experiments.presets import PRESETS, fit_model, make_configs, task_names
-from maskprior.experiments.progress import ProgressReporter
 from maskprior.experiments.seeding import named_generator
-from maskprior.experiments.sweep import Device, sweep
+from maskprior.experiments.sweep import Device
 from maskprior.models import TransformerConfig
 from maskprior.priors import PRIORS
 from maskprior.tasks.arithmetic import ArithmeticTask
 from maskprior.tasks.arithmetic_structure import shuffled
 from maskprior.tasks.arithmetic_tasks import addition, multiplication
+from recipes.reproduce import chosen_parts, part_folder, run_part, run_program
 
 BUDGET = "paper-budget"
 SEEDS = 5
@@ -256,28 +253,12 @@ class Reproduce:
     device: str = "cpu"
 
 
-def part_folder(out: Path, part: str) -> Path:
-    """Where a part's records go."""
-    return out.with_name(f"{out.name}-{part}")
-
-
 def reproduce(command: Reproduce) -> None:
     """Do what :class:`Reproduce` says."""
-    chosen = {"quick": quick} if command.preset == "quick" else PARTS
-    if command.part not in ("all", *chosen):
-        raise ValueError(f"expected a part among all, {', '.join(chosen)}; got {command.part!r}")
-    for part in chosen if command.part == "all" else (command.part,):
-        console = Console()
-        with ProgressReporter(console) as reporter:
-            records = sweep(
-                chosen[part](),
-                part_folder(command.out, part),
-                reporter,
-                jobs=command.jobs,
-                device=Device(command.device),
-            )
-        print_summary(records, console)
+    parts = {"quick": quick} if command.preset == "quick" else PARTS
+    for part in chosen_parts(command.part, parts):
+        run_part(parts[part](), part_folder(command.out, part), command.jobs, Device(command.device))
 
 
 if __name__ == "__main__":
-    reproduce(tyro.cli(Reproduce, description=__doc__))
+    run_program(Reproduce, reproduce, __doc__)

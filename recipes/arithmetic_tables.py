@@ -19,9 +19,10 @@ from maskprior.analysis.formatting import (
 from maskprior.analysis.tables import Row, Statistics, make_panels, prior_rank, summarise
 from maskprior.experiments.record import RunRecord, read_records
 from maskprior.priors import PRIORS
-from recipes.arithmetic import GRID_LEARNING_RATES, GRID_PAIRS, GRID_POSITION_STDS, PAIRS, PARTS, part_folder
+from recipes.arithmetic import GRID_LEARNING_RATES, GRID_PAIRS, GRID_POSITION_STDS, PAIRS, PARTS
 from recipes.blocks import fill_file
 from recipes.boolean_tables import origin
+from recipes.reproduce import part_folder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,18 +17,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-import tyro
-from rich.console import Console
 from torch import Tensor
 
 from maskprior import structures
-from maskprior.analysis.report import print_summary
 from maskprior.experiments.config import Option, PriorConfig, RunConfig
 from maskprior.experiments.presets import make_configs
-from maskprior.experiments.progress import ProgressReporter
-from maskprior.experiments.sweep import Device, sweep
+from maskprior.experiments.sweep import Device
 from maskprior.priors import PRIORS
 from maskprior.tasks.boolean import BooleanTask
+from recipes.reproduce import chosen_parts, part_folder, run_part, run_program
 
 PRESET = "cpu"
 TASKS = ("2parity", "majority3", "cyclic3")
@@ -228,26 +225,11 @@ class Reproduce:
     device: str = "cpu"
 
 
-def part_folder(out: Path, part: str) -> Path:
-    """Where a part's records go."""
-    return out if part == "main" else out.with_name(f"{out.name}-{part}")
-
-
 def reproduce(command: Reproduce) -> None:
     """Do what :class:`Reproduce` says."""
-    parts = list(PARTS) if command.part == "all" else [command.part]
-    for part in parts:
-        console = Console()
-        with ProgressReporter(console) as reporter:
-            records = sweep(
-                PARTS[part](),
-                part_folder(command.out, part),
-                reporter,
-                jobs=command.jobs,
-                device=Device(command.device),
-            )
-        print_summary(records, console)
+    for part in chosen_parts(command.part, PARTS):
+        run_part(PARTS[part](), part_folder(command.out, part), command.jobs, Device(command.device))
 
 
 if __name__ == "__main__":
-    reproduce(tyro.cli(Reproduce, description=__doc__))
+    run_program(Reproduce, reproduce, __doc__)

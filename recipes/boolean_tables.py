@@ -19,7 +19,8 @@ from maskprior.analysis.formatting import (
 from maskprior.analysis.tables import Panel, Row, make_panels, prior_rank, summarise
 from maskprior.experiments.record import RunRecord, read_records
 from recipes.blocks import fill_file
-from recipes.boolean import GRID_LEARNING_RATES, GRID_POSITION_STDS, PARTS, TASKS, part_folder
+from recipes.boolean import GRID_LEARNING_RATES, GRID_POSITION_STDS, PARTS, TASKS
+from recipes.reproduce import part_folder
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "boolean"

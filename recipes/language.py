@@ -22,13 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-from rich.console import Console
-
-from maskprior.analysis.report import print_summary
 from maskprior.experiments.presets import choose
-from maskprior.experiments.progress import ProgressReporter
-from maskprior.experiments.sweep import Device, sweep
+from maskprior.experiments.sweep import Device
 from maskprior.language.presets import (
     LanguageRecipe,
     LanguageRun,
@@ -39,6 +34,7 @@ from maskprior.language.presets import (
     wikitext2,
 )
 from maskprior.language.runs import keep_tokenizers
+from recipes.reproduce import run_part, run_program
 
 SEEDS = 3
 
@@ -111,12 +107,9 @@ def reproduce(command: Reproduce) -> None:
     """Do what :class:`Reproduce` says."""
     runs, folder = command.runs(), part_folder(command.out, command.part)
     device = Device(command.device, threads=1 if command.device == "cpu" else None)
-    console = Console()
     keep_tokenizers(runs, folder)
-    with ProgressReporter(console) as reporter:
-        records = sweep(runs, folder, reporter, jobs=command.jobs, device=device)
-    print_summary(records, console)
+    run_part(runs, folder, command.jobs, device)
 
 
 if __name__ == "__main__":
-    reproduce(tyro.cli(Reproduce, description=__doc__))
+    run_program(Reproduce, reproduce, __doc__)

@@ -18,16 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import tyro
-from rich.console import Console
-
-from maskprior.analysis.report import print_summary
 from maskprior.experiments.config import PriorConfig, RunConfig, TrainingConfig
-from maskprior.experiments.presets import make_configs
-from maskprior.experiments.progress import ProgressReporter
-from maskprior.experiments.sweep import Device, sweep
+from maskprior.experiments.presets import choose, make_configs
+from maskprior.experiments.sweep import Device
 from maskprior.tasks.boolean import BooleanTask
 from recipes.boolean import shuffled_partners
+from recipes.reproduce import chosen_parts, part_folder, run_part, run_program
 
 PRESET = "cpu"
 SEEDS = 5
@@ -167,26 +163,13 @@ class Reproduce:
     device: str = "cpu"
 
 
-def part_folder(out: Path, part: str) -> Path:
-    """Where a part's records go."""
-    return out if part == "main" else out.with_name(f"{out.name}-{part}")
-
-
 def reproduce(command: Reproduce) -> None:
     """Do what :class:`Reproduce` says."""
-    for part in PARTS if command.part == "all" else (command.part,):
-        configs = [c for c in PARTS[part]() if command.task in ("all", c.task.name)]
-        console = Console()
-        with ProgressReporter(console) as reporter:
-            records = sweep(
-                configs,
-                part_folder(command.out, part),
-                reporter,
-                jobs=command.jobs,
-                device=Device(command.device),
-            )
-        print_summary(records, console)
+    task = choose("task", command.task, ["all", *TASKS])
+    for part in chosen_parts(command.part, PARTS):
+        configs = [config for config in PARTS[part]() if task in ("all", config.task.name)]
+        run_part(configs, part_folder(command.out, part), command.jobs, Device(command.device))
 
 
 if __name__ == "__main__":
-    reproduce(tyro.cli(Reproduce, description=__doc__))
+    run_program(Reproduce, reproduce, __doc__)

@@ -27,8 +27,9 @@ from maskprior.analysis.tables import Panel, make_panels, summarise
 from maskprior.experiments.record import RunRecord, read_records
 from maskprior.tasks.gotu import BOOLEAN_TASKS
 from recipes.blocks import fill_file
-from recipes.persistence import PARTS, TASKS, part_folder
+from recipes.persistence import PARTS, TASKS
 from recipes.persistence_causes import CAUSES
+from recipes.reproduce import part_folder
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "persistence.md"

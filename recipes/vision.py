@@ -24,15 +24,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import tyro
-from rich.console import Console
-
-from maskprior.analysis.report import print_summary
 from maskprior.experiments.config import PriorConfig
 from maskprior.experiments.presets import choose
-from maskprior.experiments.progress import ProgressReporter
-from maskprior.experiments.sweep import Device, sweep
+from maskprior.experiments.sweep import Device
 from maskprior.vision.presets import VisionRun, cpu_recipe, digits_recipe, gpu32_recipe, paper_recipe
+from recipes.reproduce import part_folder, run_part, run_program
 from recipes.vision_search import confirm_runs, plain, search_runs
 
 SIZES = (50, 200)
@@ -125,21 +121,12 @@ class Reproduce:
     device: str = "auto"
 
 
-def part_folder(out: Path, part: str) -> Path:
-    """Where a part's records go."""
-    return out if part == "main" else out.with_name(f"{out.name}-{part}")
-
-
 def reproduce(command: Reproduce) -> None:
     """Do what :class:`Reproduce` says."""
     runs = PARTS[choose("part", command.part, list(PARTS))](command.data)
     device = Device(command.device, threads=1 if command.device == "cpu" else None)
-    console = Console()
-    with ProgressReporter(console) as reporter:
-        folder = part_folder(command.out, command.part)
-        records = sweep(runs, folder, reporter, jobs=command.jobs, device=device)
-    print_summary(records, console)
+    run_part(runs, part_folder(command.out, command.part), command.jobs, device)
 
 
 if __name__ == "__main__":
-    reproduce(tyro.cli(Reproduce, description=__doc__))
+    run_program(Reproduce, reproduce, __doc__)

@@ -24,7 +24,8 @@ from maskprior.tasks.base import Reader
 from maskprior.vision.pictures import draw_attention_maps, draw_bands, draw_prior_grids, draw_sizes
 from maskprior.vision.presets import VisionRun
 from recipes.blocks import fill_file
-from recipes.vision import BOTH, PARTS, part_folder
+from recipes.reproduce import part_folder
+from recipes.vision import BOTH, PARTS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "vision"

@@ -1,7 +1,6 @@
 """The command line: list, show, run, report, ask, doctor and generate."""
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
@@ -12,6 +11,7 @@ from rich.console import Console
 from torch import Tensor
 
 from maskprior.analysis.report import print_summary, write_report
+from maskprior.exit_code import exit_code
 from maskprior.experiments.ask import ask, layout_of, parse, token_labels
 from maskprior.experiments.config import AnyRunConfig
 from maskprior.experiments.presets import PRESETS, choose, find_recipe, make_configs, task_names
@@ -19,7 +19,6 @@ from maskprior.experiments.progress import ProgressReporter
 from maskprior.experiments.record import read_records
 from maskprior.experiments.restore import find_run, restore
 from maskprior.experiments.sweep import Device, sweep
-from maskprior.experiments.train import TrainingDivergedError
 from maskprior.language.generate import Generate
 from maskprior.priors import ALL_PRIORS, PRIORS, VISION_PRIORS
 from maskprior.structures import draw
@@ -289,7 +288,7 @@ def first_line(documented: Callable[..., object]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point: 0 = done, 2 = bad input or output, 3 = a run diverged or died, 130 = interrupted."""
+    """Entry point; for what it returns see :func:`maskprior.exit_code.exit_code`."""
     command: Command = tyro.extras.subcommand_cli_from_dict(
         COMMANDS,
         prog="maskprior",
@@ -297,23 +296,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         args=arguments,
         config=(tyro.conf.OmitArgPrefixes,),
     )
-    errors = Console(stderr=True)
-    try:
-        command(Console())
-    except (ValueError, OSError, ImportError) as error:
-        errors.print(
-            f"maskprior: error: {error}", style="bold red", markup=False, highlight=False, soft_wrap=True
-        )
-        return 2
-    except BrokenProcessPool:
-        errors.print("maskprior: a worker process died; the same command does the rest", style="bold red")
-        return 3
-    except TrainingDivergedError as error:
-        errors.print(
-            f"maskprior: diverged: {error}", style="bold red", markup=False, highlight=False, soft_wrap=True
-        )
-        return 3
-    except KeyboardInterrupt:
-        errors.print("maskprior: interrupted; the same command does the rest", markup=False)
-        return 130
-    return 0
+    return exit_code("maskprior", lambda: command(Console()))

@@ -12,6 +12,7 @@ from maskprior.priors import PRIORS
 from maskprior.tasks.arithmetic import ArithmeticTask
 from recipes import arithmetic, arithmetic_tables
 from recipes.blocks import fill_blocks
+from recipes.reproduce import part_folder
 
 ROOT = Path(__file__).parents[2]
 FAIR = ("addition", "decoder", "3x1", "2x2", "3x3", "length")
@@ -59,7 +60,7 @@ def test_the_grid_is_the_same_for_all_priors_and_at_a_seed_of_its_own() -> None:
 
 
 def test_the_best_cells_are_those_of_the_published_grid() -> None:
-    records = read_records(arithmetic.part_folder(arithmetic_tables.RESULTS, "grid"))
+    records = read_records(part_folder(arithmetic_tables.RESULTS, "grid"))
     few, many = arithmetic.GRID_PAIRS
     best = arithmetic_tables.best_cells(records)
     assert {"few": best[few], "many": best[many]} == arithmetic.BEST
@@ -83,14 +84,14 @@ def test_an_unknown_part_is_refused_with_the_choices() -> None:
 
 @pytest.mark.parametrize("part", list(arithmetic.PARTS))
 def test_every_run_of_the_recipe_is_published_and_nothing_else(part: str) -> None:
-    folder = arithmetic.part_folder(arithmetic_tables.RESULTS, part)
+    folder = part_folder(arithmetic_tables.RESULTS, part)
     wanted = {record_path(folder, config) for config in arithmetic.PARTS[part]()}
     assert set(read_records(folder)) == wanted
 
 
 def test_published_records_come_from_committed_code() -> None:
     for part in arithmetic.PARTS:
-        records = read_records(arithmetic.part_folder(arithmetic_tables.RESULTS, part))
+        records = read_records(part_folder(arithmetic_tables.RESULTS, part))
         assert not any(record.dirty or record.commit == "unknown" for record in records.values())
 
 

@@ -12,6 +12,7 @@ from maskprior.priors import PRIORS
 from maskprior.tasks.gotu import cyclic3, majority3, two_parity
 from recipes import boolean, boolean_tables
 from recipes.blocks import fill_blocks
+from recipes.reproduce import part_folder
 
 ROOT = Path(__file__).parents[2]
 
@@ -96,7 +97,7 @@ def test_published_tables_are_those_of_the_records() -> None:
 
 
 def published(part: str) -> tuple[Path, list[RunConfig]]:
-    return boolean.part_folder(boolean_tables.RESULTS, part), boolean.PARTS[part]()
+    return part_folder(boolean_tables.RESULTS, part), boolean.PARTS[part]()
 
 
 @pytest.mark.parametrize("part", list(boolean.PARTS))

@@ -16,10 +16,10 @@ from recipes.persistence import (
     Reproduce,
     main_table,
     optimizers,
-    part_folder,
     reproduce,
     wrong,
 )
+from recipes.reproduce import part_folder
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -12,7 +12,8 @@ from maskprior.experiments.run import record_path
 from maskprior.tasks.gotu import two_parity
 from recipes import persistence_docs
 from recipes.blocks import fill_blocks
-from recipes.persistence import PARTS, part_folder
+from recipes.persistence import PARTS
+from recipes.reproduce import part_folder
 
 
 def test_published_tables_are_those_of_the_records() -> None:

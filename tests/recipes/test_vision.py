@@ -26,6 +26,7 @@ from maskprior.vision.presets import (
 )
 from recipes import vision, vision_tables
 from recipes.blocks import fill_blocks
+from recipes.reproduce import part_folder
 
 ROOT = Path(__file__).parents[2]
 RECIPES = {
@@ -168,7 +169,7 @@ def test_the_page_says_what_the_records_say() -> None:
 
 @pytest.mark.parametrize("part", vision_tables.TABLES)
 def test_published_records_are_those_of_the_recipe(part: str) -> None:
-    folder = vision.part_folder(vision_tables.RESULTS, part)
+    folder = part_folder(vision_tables.RESULTS, part)
     found = {path.name for path in folder.glob("*.json")}
     assert found in (set(), {record_path(Path(), run).name for run in vision.PARTS[part]("")})
 
