@@ -9,8 +9,8 @@ import tyro
 from rich.console import Console
 
 from maskprior.analysis.report import print_summary
-from maskprior.exit_code import exit_code
 from maskprior.experiments.config import AnyRunConfig
+from maskprior.experiments.exit_code import exit_code
 from maskprior.experiments.presets import choose
 from maskprior.experiments.progress import ProgressReporter
 from maskprior.experiments.sweep import Device, sweep
@@ -45,6 +45,6 @@ def run_part(configs: Sequence[AnyRunConfig], folder: Path, jobs: int, device: D
 
 
 def run_program(command: type[Command], action: Callable[[Command], object], description: str | None) -> None:
-    """Read the command from the arguments, do it, and exit: see :func:`maskprior.exit_code.exit_code`."""
+    """Read the command from the arguments, do it, and exit with :func:`exit_code`'s code."""
     chosen = tyro.cli(command, description=description)
     sys.exit(exit_code(Path(sys.argv[0]).stem, lambda: action(chosen)))

@@ -11,9 +11,9 @@ from rich.console import Console
 from torch import Tensor
 
 from maskprior.analysis.report import print_summary, write_report
-from maskprior.exit_code import exit_code
 from maskprior.experiments.ask import ask, layout_of, parse, token_labels
 from maskprior.experiments.config import AnyRunConfig
+from maskprior.experiments.exit_code import exit_code
 from maskprior.experiments.presets import PRESETS, choose, find_recipe, make_configs, task_names
 from maskprior.experiments.progress import ProgressReporter
 from maskprior.experiments.record import read_records
@@ -288,7 +288,7 @@ def first_line(documented: Callable[..., object]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; for what it returns see :func:`maskprior.exit_code.exit_code`."""
+    """Entry point; for what it returns see :func:`maskprior.experiments.exit_code.exit_code`."""
     command: Command = tyro.extras.subcommand_cli_from_dict(
         COMMANDS,
         prog="maskprior",
