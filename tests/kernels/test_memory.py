@@ -1,8 +1,10 @@
 """Peak memory beyond attention without a mask: a few bias-sized buffers, whatever the batch."""
 
 import sys
+from collections.abc import Iterator
 
 import pytest
+import torch
 
 from benchmarks.attention import METHODS, WITHOUT_MASK, Options, make_problem, peak_mib
 from maskprior.kernels import native
@@ -19,9 +21,21 @@ def extra_peak_mib(method: str, batch: int) -> float:
     return peaks[0] - peaks[1]
 
 
+@pytest.fixture
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield int(request.param)
+    torch.set_num_threads(before)
+
+
+# More threads than twice the heads cost native an N x N each: the page says so.
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("batch", [1, 32])
-@pytest.mark.parametrize("backend", ["aten", "native"])
+@pytest.mark.parametrize(
+    ("backend", "threads"), [("aten", 1), ("aten", 8), ("native", 1), ("native", 2)], indirect=["threads"]
+)
 def test_extra_memory_is_four_biases_at_most(backend: str, batch: int) -> None:
     if backend == "native" and native.LIBRARY.functions is None:
         pytest.skip(native.LIBRARY.reason)

@@ -9,7 +9,7 @@ order, so it is bit-equal over repeated runs.
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from itertools import product, repeat
 
 import torch
 from torch import Tensor
@@ -17,10 +17,10 @@ from torch import Tensor
 from maskprior.kernels.operators import Gradients, Needs, define_operator, empty_gradients, empty_output
 from maskprior.kernels.problem import AttentionProblem, causal_pattern, check_bias_range
 
-BLOCK_ELEMENTS = 1 << 18  # numbers of one block: 1 MiB, about one core's second-level cache
+BLOCK_ELEMENTS = 1 << 19  # numbers of one block for each thread: 2 MiB
+FETCHED_KEYS = 128  # up to here the products of one thread wait for memory, and blocks are read ahead of them
 BLOCK_PAIRS = 2  # pairs of item and key head that a block of a long problem has, for the threads to share
 KEPT_ELEMENTS = 1 << 16  # weights per head and item up to which they are kept for the backward
-FETCHED_KEYS = 128  # up to here products wait for memory, and blocks are read in one stretch before them
 FLUSHED_BIAS = -80.0  # below it weights may be denormal numbers, which many CPUs multiply slowly
 
 
@@ -32,13 +32,15 @@ def lacks(problem: AttentionProblem) -> str:
 
 def forward(problem: AttentionProblem) -> tuple[Tensor, Tensor]:
     """Output, and the weights ``[B, Hq, Lq, Lk]`` where they are kept."""
-    call, output, kept = _Call(problem), empty_output(problem), empty_residual(problem)
+    output, kept = empty_output(problem), empty_residual(problem)
+    if output.numel() == 0:
+        return output, kept
+    call = _Call(problem)
+    blocks = zip(call.softmax(kept), call.by_key(problem.value), call.by_query(output), strict=True)
     with torch.autocast("cpu", enabled=False):
-        for block in call.blocks():
-            weights = call.softmax(block, kept)
+        for weights, value, target in blocks:
             keep = call.dropout(weights)
-            dropped = weights if keep is None else weights * keep
-            call.multiply(dropped, call.of_key(problem.value, block), block.of_query(output))
+            call.multiply(weights if keep is None else weights * keep, call.of_key(value), target)
     return output, kept
 
 
@@ -46,16 +48,12 @@ def backward(
     problem: AttentionProblem, output: Tensor, residual: Tensor, gradient: Tensor, needs: Needs
 ) -> Gradients:
     """Gradients in one pass over the blocks (``output`` is not needed)."""
-    call = _Call(problem)
-    grads = Gradients._make(grad.to(call.dtype) for grad in empty_gradients(problem, needs))
+    dtype, wide = problem.query.dtype, torch.promote_types(problem.query.dtype, torch.float32)
+    grads = Gradients._make(grad.to(wide) for grad in empty_gradients(problem, needs))
     if gradient.numel() == 0:
         return Gradients._make(grad.zero_() for grad in grads)
     with torch.autocast("cpu", enabled=False):
-        for block in call.blocks():
-            weights = call.kept(residual, block)
-            weights = call.softmax(block, residual) if weights is None else weights
-            _add_gradients(call, block, weights, gradient, grads, needs)
-    dtype = problem.query.dtype
+        _fill_gradients(_Call(problem), residual, gradient, grads, needs)
     return Gradients(grads.query.to(dtype), grads.key.to(dtype), grads.value.to(dtype), grads.bias)
 
 
@@ -72,25 +70,11 @@ def empty_residual(problem: AttentionProblem) -> Tensor:
     return problem.query.new_empty(batch, heads, queries, room, dtype=dtype)
 
 
-class _Block(NamedTuple):
-    """Ranges of batch items, of key heads, of the query heads that read them, and of queries."""
-
-    items: slice
-    key_heads: slice
-    heads: slice
-    queries: slice
-
-    def of_query(self, tensor: Tensor) -> Tensor:
-        """The block of a tensor ``[B, Hq, Lq, width]``."""
-        return tensor[self.items, self.heads, self.queries]
-
-    def of_key(self, tensor: Tensor) -> Tensor:
-        """The block of a tensor ``[B, Hkv, Lk, width]``."""
-        return tensor[self.items, self.key_heads]
-
-
 class _Call:
-    """One call's operands in the type of the computation, its scratch memory and its dropout."""
+    """One call's operands in the type of the computation, its division into blocks and its scratch memory.
+
+    The methods that yield give one thing per block, all in the order of :meth:`starts`.
+    """
 
     def __init__(self, problem: AttentionProblem) -> None:
         self.problem = problem
@@ -98,50 +82,72 @@ class _Call:
         self.group = problem.query.shape[1] // problem.key.shape[1]
         self.is_short = problem.query.shape[2] * problem.key.shape[2] <= KEPT_ELEMENTS
         self.lowest = 0.0 if problem.bias is None else check_bias_range(problem.bias)
-        self._scratch: dict[str, Tensor] = {}
+        # Dropout takes the same blocks for any number of threads, as the backward may run with another one.
+        threads = 1 if problem.seed is not None else torch.get_num_threads()
+        waits = threads == 1 and problem.key.shape[2] <= FETCHED_KEYS
+        room = BLOCK_ELEMENTS // 2 if waits else BLOCK_ELEMENTS * threads
+        self.items, self.heads, self.rows = self._block_shape(room)
+        self.is_fetched = waits and len(list(self.starts())) > 1
+        self._memory: dict[str, Tensor] = {}
         self._generator = None if problem.seed is None else torch.Generator().manual_seed(int(problem.seed))
 
-    def blocks(self) -> Iterator[_Block]:
-        """Ranges that cover the problem; each query of a block meets all keys."""
-        batch, _, queries, width = self.problem.query.shape
+    def _block_shape(self, room: int) -> tuple[int, int, int]:
+        """Items, key heads and queries of one block of ``room`` numbers; each query meets all keys."""
+        batch, query_heads, queries, width = self.problem.query.shape
         (key_heads, keys), group = self.problem.key.shape[1:3], self.group
-        # Not by the number of threads: the backward may have another one, and drops what the forward dropped.
+        if not self.is_short:  # weights and their gradient take less than a bias, with what products need
+            least = BLOCK_ELEMENTS // 2
+            room = min(room, max(least, query_heads * queries * keys // 2 - least))
         together = max(1, min(BLOCK_PAIRS, batch * key_heads)) * group * keys
-        rows = max(1, queries if self.is_short else min(queries, BLOCK_ELEMENTS // together))
-        pairs = max(1, BLOCK_ELEMENTS // (max(keys, width) * group * rows))
+        rows = max(1, queries if self.is_short else min(queries, room // together))
+        pairs = max(1, room // (max(keys, width) * group * rows))
         # All heads or one item: what several items have of some heads would not be one stretch of memory.
         items, heads = (pairs // key_heads, key_heads) if pairs >= key_heads else (1, pairs)
-        for head in _ranges(key_heads, heads):
-            for item in _ranges(batch, items):
-                for row in _ranges(queries, rows):
-                    yield _Block(item, head, slice(head.start * group, head.stop * group), row)
+        return items, heads, rows
 
-    def of_query(self, tensor: Tensor, block: _Block) -> Tensor:
-        """The block of a tensor with one row per query, ``[items · key heads, group · queries, width]``."""
-        part = self.fetched(block.of_query(tensor)).to(self.dtype)
-        return part.reshape(-1, self.group * part.shape[2], part.shape[3])
+    def starts(self) -> Iterator[tuple[int, int, int]]:
+        """The first key head, item and query of each block."""
+        batch, _, queries, _ = self.problem.query.shape
+        heads = range(0, self.problem.key.shape[1], self.heads)
+        return product(heads, range(0, batch, self.items), range(0, queries, self.rows))
 
-    def of_key(self, tensor: Tensor, block: _Block) -> Tensor:
-        """The block of a tensor with one row per key, ``[items · key heads, keys, width]``."""
-        return self.fetched(block.of_key(tensor)).to(self.dtype).flatten(0, 1)
+    def by_query(self, tensor: Tensor) -> Iterator[Tensor]:
+        """The blocks of a tensor ``[B, Hq, Lq, width]``."""
+        for head, item, row in self.starts():
+            heads = slice(head * self.group, (head + self.heads) * self.group)
+            yield tensor[item : item + self.items, heads, row : row + self.rows]
 
-    def fetched(self, part: Tensor) -> Tensor:
+    def by_key(self, tensor: Tensor) -> Iterator[Tensor]:
+        """The blocks of a tensor ``[B, Hkv, Lk, width]``."""
+        for head, item, _ in self.starts():
+            yield tensor[item : item + self.items, head : head + self.heads]
+
+    def by_score(self, tensor: Tensor | None) -> Iterator[Tensor | None]:
+        """The blocks of a tensor that broadcasts to ``[B, Hq, Lq, Lk]``."""
+        if tensor is None:
+            return repeat(None)
+        return self.by_query(tensor.expand(*self.problem.query.shape[:3], self.problem.key.shape[2]))
+
+    def of_query(self, block: Tensor) -> Tensor:
+        """A block with one row per query, ``[items · key heads, group · queries, width]``."""
+        return self._fetched(block).to(self.dtype).reshape(-1, self.group * block.shape[2], block.shape[3])
+
+    def of_key(self, block: Tensor) -> Tensor:
+        """A block with one row per key, ``[items · key heads, keys, width]``."""
+        return self._fetched(block).to(self.dtype).flatten(0, 1)
+
+    def _fetched(self, block: Tensor) -> Tensor:
         """The same, in the cache: small products would wait for each line, where a sum reads far ahead."""
-        if self.problem.key.shape[2] <= FETCHED_KEYS and part.dtype == self.dtype and part.is_contiguous():
-            part.sum()
-        return part
+        if self.is_fetched and block.dtype == self.dtype and block.is_contiguous():
+            block.sum()
+        return block
 
-    def by_head(self, scores: Tensor, block: _Block) -> Tensor:
-        """Scores or weights of the block seen as ``[items, query heads, queries, keys]``."""
-        heads, rows = block.heads.stop - block.heads.start, block.queries.stop - block.queries.start
-        return scores.view(-1, heads, rows, scores.shape[2])
-
-    def scratch(self, name: str, *shape: int) -> Tensor:
+    def scratch(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Memory that the blocks of a call reuse, as fresh pages cost more than the arithmetic on them."""
-        size = math.prod(shape)
-        if name not in self._scratch or self._scratch[name].numel() < size:
-            self._scratch[name] = torch.empty(size, dtype=self.dtype)
-        return self._scratch[name][:size].view(shape)
+        memory, size = self._memory.get(name), math.prod(shape)
+        if memory is None or memory.numel() < size:
+            memory = self._memory[name] = torch.empty(shape, dtype=self.dtype)
+        return memory if memory.shape == shape else memory.view(-1)[:size].view(shape)
 
     def multiply(
         self, left: Tensor, right: Tensor, target: Tensor, scale: float = 1.0, adds: bool = False
@@ -150,9 +156,11 @@ class _Call:
         shape = (left.shape[0], left.shape[1], right.shape[2])
         if target.is_contiguous() and target.dtype == self.dtype:
             place = target.view(shape)
+            if self.is_fetched and not adds:
+                place.zero_()  # its lines come into the cache in one stretch
             torch.baddbmm(place, left, right, beta=int(adds), alpha=scale, out=place)
             return
-        read = self.scratch("read", *shape)
+        read = self.scratch("read", shape)
         torch.baddbmm(read, left, right, beta=0, alpha=scale, out=read)
         part = read.view(target.shape)
         if adds:
@@ -160,31 +168,57 @@ class _Call:
         else:
             target.copy_(part)
 
-    def kept(self, residual: Tensor, block: _Block) -> Tensor | None:
-        """The room for the block's weights, if there is one."""
-        if not self.is_short or residual.shape[3] != self.problem.key.shape[2]:
-            return None
-        part = residual[block.items, block.heads]
-        return part.view(-1, self.group * part.shape[2], part.shape[3])
+    def weights(self, residual: Tensor) -> Iterator[Tensor]:
+        """Weights of each block, as they were kept or computed again."""
+        if not self._is_kept(residual):
+            return self.softmax(residual)
+        rows, keys = self.group * self.rows, residual.shape[3]
+        return (room.view(-1, rows, keys) for room in self.by_query(residual))
 
-    def softmax(self, block: _Block, kept: Tensor) -> Tensor:
-        """Weights of the block, written into ``kept`` where that has room; zeros where nothing is allowed."""
-        query, key = self.of_query(self.problem.query, block), self.of_key(self.problem.key, block)
-        room = self.kept(kept, block)
-        shape = (query.shape[0], query.shape[1], key.shape[1])
-        weights = self.scratch("weights", *shape) if room is None else room
-        bias, scale = self.problem.bias, self.problem.scale
-        if bias is not None:
-            heads = block.heads if bias.shape[0] > 1 else slice(0, 1)
-            self.by_head(weights, block).copy_(bias[heads, block.queries])
-        torch.baddbmm(weights, query, key.mT, beta=int(bias is not None), alpha=scale, out=weights)
-        closed = self._close(weights, block)
-        torch.softmax(weights, dim=-1, out=weights)
-        if closed is not None:
-            self.by_head(weights, block).masked_fill_(closed, 0.0)
-        if self.lowest < FLUSHED_BIAS:
-            torch.threshold_(weights, torch.finfo(self.dtype).tiny, 0.0)
-        return weights
+    def _is_kept(self, residual: Tensor) -> bool:
+        return self.is_short and residual.shape[3] == self.problem.key.shape[2]
+
+    def softmax(self, residual: Tensor) -> Iterator[Tensor]:
+        """Weights of each block, written into ``residual`` where it has room; zeros where nothing is allowed.
+
+        Shape ``[items · key heads, group · queries, keys]``.
+        """
+        problem, adds = self.problem, int(self.problem.bias is not None)
+        causal = None
+        if problem.is_causal:
+            causal = causal_pattern(problem.query.shape[2], problem.key.shape[2], problem.query.device)
+        for query_block, key_block, room, bias, allowed, past in zip(
+            self.by_query(problem.query),
+            self.by_key(problem.key),
+            self.by_query(residual) if self._is_kept(residual) else repeat(None),
+            self.by_score(problem.bias),
+            self.by_score(problem.allowed),
+            self.by_score(causal),
+            strict=False,  # what is not there repeats without end
+        ):
+            query, key = self.of_query(query_block), self.of_key(key_block)
+            shape = (query.shape[0], query.shape[1], key.shape[1])
+            weights = self.scratch("weights", shape) if room is None else room.view(shape)
+            scores = weights.view(*query_block.shape[:3], shape[2])
+            if bias is not None:
+                scores.copy_(bias)
+            torch.baddbmm(weights, query, key.mT, beta=adds, alpha=problem.scale, out=weights)
+            closed = self._close(scores, allowed, past)
+            torch.softmax(weights, dim=-1, out=weights)
+            if closed is not None:
+                scores.masked_fill_(closed, 0.0)
+            if self.lowest < FLUSHED_BIAS:
+                torch.threshold_(weights, torch.finfo(self.dtype).tiny, 0.0)
+            yield weights
+
+    def _close(self, scores: Tensor, *patterns: Tensor | None) -> Tensor | None:
+        """Set what is not allowed to −∞; the rows ``[items, heads, queries, 1]`` left with nothing."""
+        given = [pattern for pattern in patterns if pattern is not None]
+        for pattern in given:
+            scores.masked_fill_(~pattern, float("-inf"))
+        if not given and self.lowest > float("-inf"):
+            return None
+        return scores.amax(dim=-1, keepdim=True) == float("-inf")
 
     def dropout(self, weights: Tensor) -> Tensor | None:
         """Factor of the weights: 0 or 1 / (1 − p); the same in forward and backward, block by block."""
@@ -193,53 +227,53 @@ class _Call:
         stays = 1.0 - self.problem.dropout_p
         return torch.empty_like(weights).bernoulli_(stays, generator=self._generator).div_(stays)
 
-    def _close(self, weights: Tensor, block: _Block) -> Tensor | None:
-        """Set what is not allowed to −∞; the rows ``[items, heads, queries, 1]`` left with nothing."""
-        allowed, is_causal = self.problem.allowed, self.problem.is_causal
-        scores = self.by_head(weights, block)
-        batch, heads, queries, keys = self.problem.query.shape[:3] + self.problem.key.shape[2:3]
-        if allowed is not None:
-            shown = allowed.expand(batch, heads, queries, keys)[block.items, block.heads, block.queries]
-            scores.masked_fill_(~shown, float("-inf"))
-        if is_causal:
-            scores.masked_fill_(~causal_pattern(queries, keys, scores.device)[block.queries], float("-inf"))
-        if allowed is None and not is_causal and self.lowest > float("-inf"):
-            return None
-        return scores.amax(dim=-1, keepdim=True) == float("-inf")
 
-
-def _ranges(length: int, step: int) -> Iterator[slice]:
-    return (slice(start, min(length, start + step)) for start in range(0, length, step))
-
-
-def _add_gradients(
-    call: _Call, block: _Block, weights: Tensor, gradient: Tensor, grads: Gradients, needs: Needs
-) -> None:
+def _fill_gradients(call: _Call, residual: Tensor, gradient: Tensor, grads: Gradients, needs: Needs) -> None:
     """dS = P ∘ (dP − rowsum(P ∘ dP)) with dP = g Vᵀ, and the products that follow from it."""
-    problem = call.problem
-    upstream, value = call.of_query(gradient, block), call.of_key(problem.value, block)
-    slope = torch.bmm(upstream, value.mT, out=call.scratch("slope", *weights.shape))
-    keep = call.dropout(weights)
-    if keep is not None:
-        slope.mul_(keep)
-    torch._softmax_backward_data(slope, weights, -1, call.dtype, grad_input=slope)
-    if needs.bias:
-        shared = grads.bias.shape[0] == 1
-        total = grads.bias[slice(0, 1) if shared else block.heads, block.queries]
-        parts = call.by_head(slope, block)
-        parts = parts.flatten(0, 1)[:, None] if shared else parts
-        if block.items.start == 0 and not (shared and block.heads.start > 0):
-            torch.sum(parts, 0, out=total)
-        else:
-            total.add_(parts[0] if parts.shape[0] == 1 else parts.sum(0))
-    if not needs.operands:
-        return
-    dropped = weights if keep is None else weights * keep
-    adds = block.queries.start > 0
-    call.multiply(dropped.mT, upstream, block.of_key(grads.value), adds=adds)
-    query, key = call.of_query(problem.query, block), call.of_key(problem.key, block)
-    call.multiply(slope.mT, query, block.of_key(grads.key), problem.scale, adds)
-    call.multiply(slope, key, block.of_query(grads.query), problem.scale)
+    problem, by_query, by_key = call.problem, call.by_query, call.by_key
+    operands: Iterator[tuple[Tensor, ...] | None] = repeat(None)
+    if needs.operands:
+        operands = zip(
+            *(by_query(problem.query), by_key(problem.key), by_query(grads.query), by_key(grads.key)),
+            by_key(grads.value),
+            strict=True,
+        )
+    for (head, item, row), weights, upstream_block, value_block, total, more in zip(
+        call.starts(),
+        call.weights(residual),
+        by_query(gradient),
+        by_key(problem.value),
+        call.by_score(grads.bias if needs.bias else None),
+        operands,
+        strict=False,  # what is not needed repeats without end
+    ):
+        upstream, value = call.of_query(upstream_block), call.of_key(value_block)
+        slope = torch.bmm(upstream, value.mT, out=call.scratch("slope", weights.shape))
+        keep = call.dropout(weights)
+        if keep is not None:
+            slope.mul_(keep)
+        torch._softmax_backward_data(slope, weights, -1, call.dtype, grad_input=slope)
+        if total is not None:
+            is_shared = grads.bias.shape[0] == 1
+            parts = slope.view(total.shape)
+            parts = parts.flatten(0, 1)[:, None] if is_shared else parts
+            _add_sum(total[0, :1] if is_shared else total[0], parts, item > 0 or (is_shared and head > 0))
+        if more is None:
+            continue
+        query_block, key_block, query_target, key_target, value_target = more
+        dropped = weights if keep is None else weights * keep
+        call.multiply(dropped.mT, upstream, value_target, adds=row > 0)
+        query, key = call.of_query(query_block), call.of_key(key_block)
+        call.multiply(slope.mT, query, key_target, problem.scale, adds=row > 0)
+        call.multiply(slope, key, query_target, problem.scale)
+
+
+def _add_sum(total: Tensor, parts: Tensor, adds: bool) -> None:
+    """Set ``total`` to the sum of ``parts`` over their first axis, or add it."""
+    if not adds:
+        torch.sum(parts, 0, out=total)
+    else:
+        total.add_(parts[0] if parts.shape[0] == 1 else parts.sum(0))
 
 
 attention = define_operator("aten", forward, backward, empty_residual, "CPU")

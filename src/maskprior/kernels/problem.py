@@ -166,9 +166,9 @@ def check_bias_range(bias: Tensor) -> float:
     """
     if bias.numel() == 0:
         return 0.0
-    low, high = torch.aminmax(bias)
-    if high == float("inf"):
+    lowest, highest = map(float, torch.aminmax(bias))
+    if highest == float("inf"):
         raise ValueError(
             "expected a bias below +∞ (log σ(M) ≤ 0), got +∞; it means no finite attention pattern"
         )
-    return float(low)
+    return lowest
