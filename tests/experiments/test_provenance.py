@@ -2,6 +2,7 @@
 
 import json
 import platform
+import re
 import shutil
 import subprocess
 from importlib import metadata
@@ -117,6 +118,9 @@ def test_provenance_is_complete_and_fits_into_json() -> None:
 def test_hardware_names_processor_threads_and_no_accelerator_on_the_cpu() -> None:
     hardware = describe_hardware(torch.device("cpu"))
     assert hardware["cpu"]
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists() and "cpu family" in cpuinfo.read_text():
+        assert re.search(r"\(family \d+ model \d+\)$", hardware["cpu"])
     assert hardware["cores"] >= 1
     assert hardware["threads"] == torch.get_num_threads()
     assert hardware["memory_gib"] is None or hardware["memory_gib"] > 0

@@ -83,10 +83,15 @@ def describe_hardware(device: torch.device) -> dict[str, Any]:
 
 
 def _processor() -> str:
+    """Name of the processor with, where known, its family and model, as clouds give many the same name."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, platform.processor() or platform.machine())
+    fields = {
+        key.strip(): value.strip() for key, _, value in (line.partition(":") for line in reversed(lines))
+    }
+    name = fields.get("model name", platform.processor() or platform.machine())
+    kind = " ".join(f"{key.split()[-1]} {fields[key]}" for key in ("cpu family", "model") if key in fields)
+    return f"{name} ({kind})" if kind else name
 
 
 def _memory_gib() -> float | None:
