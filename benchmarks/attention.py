@@ -8,14 +8,17 @@
 Query, key and value are contiguous [B, H, N, d] or, with ``--layout interleaved``, lie as a model's
 projections leave them ([B, N, H, d] seen as [B, H, N, d]). M [H, N, N] is specific to each head, learns, and
 log σ(M) is part of every method's time. Each method is checked against the equation, then all are timed in
-turn (forward, then backward) and compared by medians over the rounds. The allocator keeps what is freed, for
-all methods alike, or page faults would be measured. Extra memory is the peak above the start, less that of
+turn (forward, then backward), in another order each round, as what ran before leaves caches and threads as it
+had them; they are compared by medians over the rounds. The allocator keeps what is freed, for all methods
+alike, or page faults would be measured. Extra memory is the peak above the start, less that of
 SDPA without a mask. ``--clock cpu`` counts processor time of one thread, for shared machines.
 """
 
 import ctypes
+import itertools
 import json
 import math
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -84,7 +87,8 @@ class Options:
         dtype: of query, key and value.
         layout: of query, key and value in memory.
         device: where to run.
-        rounds: how often each method is timed.
+        rounds: how often each method is timed at least.
+        seconds: for how long at least each problem is timed.
         clock: wall time, or processor time of the one thread.
         json: file for the rows.
         plot: file for the picture of total time over N.
@@ -98,6 +102,7 @@ class Options:
     layout: Literal["contiguous", "interleaved"] = "contiguous"
     device: Literal["cpu", "cuda"] = "cpu"
     rounds: int = 9
+    seconds: float = 5.0
     clock: Literal["wall", "cpu"] = "wall"
     json: Path | None = None
     plot: Path | None = None
@@ -180,8 +185,12 @@ def time_methods(
     """Median forward and total time in ms of each method, timed in turn."""
     forward: dict[str, list[float]] = {name: [] for name in methods}
     total: dict[str, list[float]] = {name: [] for name in methods}
-    for _ in range(options.rounds):
-        for name, method in methods.items():
+    order, rng, begin = list(methods.items()), random.Random(0), time.perf_counter()
+    for done in itertools.count():
+        if done >= options.rounds and time.perf_counter() - begin >= options.seconds:
+            break
+        rng.shuffle(order)
+        for name, method in order:
             start = clock(options)
             output = problem.forward(method)
             middle = clock(options)

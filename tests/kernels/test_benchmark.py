@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchmarks.attention", "--rounds", "1", *options]
+    command = [sys.executable, "-m", "benchmarks.attention", "--rounds", "1", "--seconds", "0", *options]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 

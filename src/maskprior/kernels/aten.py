@@ -19,7 +19,7 @@ from maskprior.kernels.problem import AttentionProblem, causal_pattern, check_bi
 
 BLOCK_ELEMENTS = 1 << 19  # numbers of one block for each thread: 2 MiB
 FETCHED_KEYS = 128  # up to here the products of one thread wait for memory, and blocks are read ahead of them
-BLOCK_PAIRS = 2  # pairs of item and key head that a block of a long problem has, for the threads to share
+BLOCK_PAIRS = 2  # least pairs of item and key head of a block of a long problem, for the threads to share
 KEPT_ELEMENTS = 1 << 16  # weights per head and item up to which they are kept for the backward
 FLUSHED_BIAS = -80.0  # below it weights may be denormal numbers, which many CPUs multiply slowly
 
@@ -83,9 +83,9 @@ class _Call:
         self.is_short = problem.query.shape[2] * problem.key.shape[2] <= KEPT_ELEMENTS
         self.lowest = 0.0 if problem.bias is None else check_bias_range(problem.bias)
         # Dropout takes the same blocks for any number of threads, as the backward may run with another one.
-        threads = 1 if problem.seed is not None else torch.get_num_threads()
-        waits = threads == 1 and problem.key.shape[2] <= FETCHED_KEYS
-        room = BLOCK_ELEMENTS // 2 if waits else BLOCK_ELEMENTS * threads
+        self.threads = 1 if problem.seed is not None else torch.get_num_threads()
+        waits = self.threads == 1 and problem.key.shape[2] <= FETCHED_KEYS
+        room = BLOCK_ELEMENTS // 2 if waits else BLOCK_ELEMENTS * self.threads
         self.items, self.heads, self.rows = self._block_shape(room)
         self.is_fetched = waits and len(list(self.starts())) > 1
         self._memory: dict[str, Tensor] = {}
@@ -98,9 +98,10 @@ class _Call:
         if not self.is_short:  # weights and their gradient take less than a bias, with what products need
             least = BLOCK_ELEMENTS // 2
             room = min(room, max(least, query_heads * queries * keys // 2 - least))
-        together = max(1, min(BLOCK_PAIRS, batch * key_heads)) * group * keys
+        together = max(1, min(max(BLOCK_PAIRS, self.threads), batch * key_heads)) * group * keys
         rows = max(1, queries if self.is_short else min(queries, room // together))
         pairs = max(1, room // (max(keys, width) * group * rows))
+        pairs -= pairs % self.threads if pairs > self.threads else 0  # or some threads would wait
         # All heads or one item: what several items have of some heads would not be one stretch of memory.
         items, heads = (pairs // key_heads, key_heads) if pairs >= key_heads else (1, pairs)
         return items, heads, rows
