@@ -5,11 +5,30 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <unistd.h>
 
 namespace {
 
 constexpr ptrdiff_t LINE = 64;      // bytes
 constexpr ptrdiff_t ARRIVAL = 768;  // vector multiplications in the time that memory takes to answer
+
+// A first-level cache of 48 KiB holds a short head beside the tiles in use, and in the second level some page
+// layouts lose a part of it (up to 30 % at N = 16); elsewhere the first level cost a third.
+bool has_large_first_level() {
+#if defined(_SC_LEVEL1_DCACHE_SIZE)
+    return sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 * 1024;
+#else
+    return false;
+#endif
+}
+const bool INTO_FIRST_LEVEL = has_large_first_level();
+
+void prefetch_line(const char *line) {
+    if (INTO_FIRST_LEVEL)
+        __builtin_prefetch(line, 0, 3);
+    else
+        __builtin_prefetch(line, 0, 2);
+}
 
 class Ahead {
     struct Part {
@@ -40,7 +59,7 @@ class Ahead {
     void step(ptrdiff_t work) {
         for (credit += work; credit >= work_per_row && current < count; credit -= work_per_row) {
             Part &part = parts[current];
-            for (ptrdiff_t c = 0; c < part.width; c += LINE) __builtin_prefetch(part.data + c, 0, 2);
+            for (ptrdiff_t c = 0; c < part.width; c += LINE) prefetch_line(part.data + c);
             part.data += part.row;
             current += --part.rows == 0;
         }
