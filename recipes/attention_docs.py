@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "attention.md"
 RESULTS = ROOT / "results" / "attention"
 FILES = {1: "cpu-1-thread.json", 2: "cpu-2-threads.json"}
+OTHER = "other-"  # the same of another processor, measured before aten had its present blocks
 METHODS = ("sdpa_mask", "equation", "compiled", "aten", "native")
 # Share of the time of SDPA without a mask (forward + backward) that was aimed at, by B, H, N, d.
 TARGETS = {
@@ -39,19 +40,21 @@ TARGETS = {
 Rows = Sequence[dict[str, Any]]
 
 
-def read_rows(threads: int, results: Path = RESULTS) -> Rows:
+def read_rows(threads: int, results: Path = RESULTS, prefix: str = "") -> Rows:
     """The rows of a measurement."""
-    rows: Rows = json.loads((results / FILES[threads]).read_text())
+    rows: Rows = json.loads((results / f"{prefix}{FILES[threads]}").read_text())
     return rows
 
 
 def blocks(results: Path = RESULTS) -> dict[str, str]:
     """Block name → Markdown."""
     found = {threads: read_rows(threads, results) for threads in FILES}
+    other = {threads: read_rows(threads, results, OTHER) for threads in FILES}
     return {
         "attention-hardware": hardware(found[1]),
         **{f"attention-time-{threads}": to_markdown(time_table(rows)) for threads, rows in found.items()},
         "attention-targets": to_markdown(target_table(found)),
+        "attention-other": "\n\n".join((hardware(other[1]), to_markdown(other_table(other)))),
         "attention-memory": to_markdown(memory_table(found[1])),
     }
 
@@ -106,8 +109,19 @@ def target_table(found: dict[int, Rows]) -> TextTable:
     return TextTable(header, tuple(lines), labels=2)
 
 
+def other_table(found: dict[int, Rows]) -> TextTable:
+    """Shares of the methods whose code was the present one."""
+    methods = ("equation", "compiled", "native")
+    lines = []
+    for shape in by_shape(found[1]):
+        shares = (by_shape(found[n])[shape][name]["ratio_to_no_mask"] for n in found for name in methods)
+        lines.append((str(shape), *(f"{share:.2f}" for share in shares)))
+    header = ("(B, H, N, d)", *(f"{name}, {n} thread{'s' * (n > 1)}" for n in found for name in methods))
+    return TextTable(header, tuple(lines), labels=1)
+
+
 def floor_share(row: dict[str, Any]) -> float:
-    """Seven products at the machine's matrix-product rate, as a share of the time without a mask."""
+    """Seven products at torch's matrix-product rate, as a share of the time without a mask."""
     batch, heads, length, width = row["shape"]
     products_ms: float = 14e-6 * batch * heads * length**2 * width / row["product_gflops"]
     return products_ms / float(row["total_ms"])
