@@ -73,7 +73,7 @@ def empty_residual(problem: AttentionProblem) -> Tensor:
 class _Call:
     """One call's operands in the type of the computation, its division into blocks and its scratch memory.
 
-    The methods that yield give one thing per block, all in the order of :meth:`starts`.
+    The methods that yield give one thing per block, all in the order of ``starts``.
     """
 
     def __init__(self, problem: AttentionProblem) -> None:
@@ -81,13 +81,28 @@ class _Call:
         self.dtype = torch.promote_types(problem.query.dtype, torch.float32)
         self.group = problem.query.shape[1] // problem.key.shape[1]
         self.is_short = problem.query.shape[2] * problem.key.shape[2] <= KEPT_ELEMENTS
-        self.lowest = 0.0 if problem.bias is None else check_bias_range(problem.bias)
         # Dropout takes the same blocks for any number of threads, as the backward may run with another one.
         self.threads = 1 if problem.seed is not None else torch.get_num_threads()
         waits = self.threads == 1 and problem.key.shape[2] <= FETCHED_KEYS
         room = BLOCK_ELEMENTS // 2 if waits else BLOCK_ELEMENTS * self.threads
-        self.items, self.heads, self.rows = self._block_shape(room)
-        self.is_fetched = waits and len(list(self.starts())) > 1
+        items, heads, self.rows = self._block_shape(room)
+        batch, _, queries, _ = problem.query.shape
+        starts = product(
+            range(0, problem.key.shape[1], heads), range(0, batch, items), range(0, queries, self.rows)
+        )
+        self.starts = list(starts)  # the first key head, item and query of each block
+        self._of_keys = [
+            (slice(item, item + items), slice(head, head + heads)) for head, item, _ in self.starts
+        ]
+        self._of_queries = [
+            (
+                slice(item, item + items),
+                slice(head * self.group, (head + heads) * self.group),
+                slice(row, row + self.rows),
+            )
+            for head, item, row in self.starts
+        ]
+        self.is_fetched = waits and len(self.starts) > 1
         self._memory: dict[str, Tensor] = {}
         self._generator = None if problem.seed is None else torch.Generator().manual_seed(int(problem.seed))
 
@@ -106,22 +121,13 @@ class _Call:
         items, heads = (pairs // key_heads, key_heads) if pairs >= key_heads else (1, pairs)
         return items, heads, rows
 
-    def starts(self) -> Iterator[tuple[int, int, int]]:
-        """The first key head, item and query of each block."""
-        batch, _, queries, _ = self.problem.query.shape
-        heads = range(0, self.problem.key.shape[1], self.heads)
-        return product(heads, range(0, batch, self.items), range(0, queries, self.rows))
-
     def by_query(self, tensor: Tensor) -> Iterator[Tensor]:
         """The blocks of a tensor ``[B, Hq, Lq, width]``."""
-        for head, item, row in self.starts():
-            heads = slice(head * self.group, (head + self.heads) * self.group)
-            yield tensor[item : item + self.items, heads, row : row + self.rows]
+        return map(tensor.__getitem__, self._of_queries)
 
     def by_key(self, tensor: Tensor) -> Iterator[Tensor]:
         """The blocks of a tensor ``[B, Hkv, Lk, width]``."""
-        for head, item, _ in self.starts():
-            yield tensor[item : item + self.items, head : head + self.heads]
+        return map(tensor.__getitem__, self._of_keys)
 
     def by_score(self, tensor: Tensor | None) -> Iterator[Tensor | None]:
         """The blocks of a tensor that broadcasts to ``[B, Hq, Lq, Lk]``."""
@@ -185,6 +191,7 @@ class _Call:
         Shape ``[items · key heads, group · queries, keys]``.
         """
         problem, adds = self.problem, int(self.problem.bias is not None)
+        lowest = 0.0 if problem.bias is None else check_bias_range(problem.bias)
         causal = None
         if problem.is_causal:
             causal = causal_pattern(problem.query.shape[2], problem.key.shape[2], problem.query.device)
@@ -204,22 +211,13 @@ class _Call:
             if bias is not None:
                 scores.copy_(bias)
             torch.baddbmm(weights, query, key.mT, beta=adds, alpha=problem.scale, out=weights)
-            closed = self._close(scores, allowed, past)
+            closed = _close(scores, lowest, allowed, past)
             torch.softmax(weights, dim=-1, out=weights)
             if closed is not None:
                 scores.masked_fill_(closed, 0.0)
-            if self.lowest < FLUSHED_BIAS:
+            if lowest < FLUSHED_BIAS:
                 torch.threshold_(weights, torch.finfo(self.dtype).tiny, 0.0)
             yield weights
-
-    def _close(self, scores: Tensor, *patterns: Tensor | None) -> Tensor | None:
-        """Set what is not allowed to −∞; the rows ``[items, heads, queries, 1]`` left with nothing."""
-        given = [pattern for pattern in patterns if pattern is not None]
-        for pattern in given:
-            scores.masked_fill_(~pattern, float("-inf"))
-        if not given and self.lowest > float("-inf"):
-            return None
-        return scores.amax(dim=-1, keepdim=True) == float("-inf")
 
     def dropout(self, weights: Tensor) -> Tensor | None:
         """Factor of the weights: 0 or 1 / (1 − p); the same in forward and backward, block by block."""
@@ -227,6 +225,16 @@ class _Call:
             return None
         stays = 1.0 - self.problem.dropout_p
         return torch.empty_like(weights).bernoulli_(stays, generator=self._generator).div_(stays)
+
+
+def _close(scores: Tensor, lowest: float, *patterns: Tensor | None) -> Tensor | None:
+    """Set what is not allowed to −∞; the rows ``[items, heads, queries, 1]`` left with nothing."""
+    given = [pattern for pattern in patterns if pattern is not None]
+    for pattern in given:
+        scores.masked_fill_(~pattern, float("-inf"))
+    if not given and lowest > float("-inf"):
+        return None
+    return scores.amax(dim=-1, keepdim=True) == float("-inf")
 
 
 def _fill_gradients(call: _Call, residual: Tensor, gradient: Tensor, grads: Gradients, needs: Needs) -> None:
@@ -240,7 +248,7 @@ def _fill_gradients(call: _Call, residual: Tensor, gradient: Tensor, grads: Grad
             strict=True,
         )
     for (head, item, row), weights, upstream_block, value_block, total, more in zip(
-        call.starts(),
+        call.starts,
         call.weights(residual),
         by_query(gradient),
         by_key(problem.value),
