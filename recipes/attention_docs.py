@@ -1,4 +1,4 @@
-"""Published tables of the attention benchmark, written into docs/attention.md from the committed rows.
+"""Tables of the attention benchmark, written into docs/attention.md and README.md from the committed rows.
 
 python -m recipes.attention_docs
 """
@@ -13,6 +13,7 @@ from recipes.blocks import fill_file
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "attention.md"
+README = ROOT / "README.md"
 RESULTS = ROOT / "results" / "attention"
 FILES = {1: "cpu-1-thread.json", 2: "cpu-2-threads.json"}
 OTHER = "other-"  # the same of another processor, measured before aten had its present blocks
@@ -57,6 +58,32 @@ def blocks(results: Path = RESULTS) -> dict[str, str]:
         "attention-other": "\n\n".join((hardware(other[1]), to_markdown(other_table(other)))),
         "attention-memory": to_markdown(memory_table(found[1])),
     }
+
+
+def readme_blocks(results: Path = RESULTS) -> dict[str, str]:
+    """Block name → Markdown, of the README."""
+    found, other = ({n: read_rows(n, results, prefix) for n in FILES} for prefix in ("", OTHER))
+    shares = [row["ratio_to_no_mask"] for rows in other.values() for row in rows if row["method"] == "native"]
+    elsewhere = f"On another processor `native` took {min(shares):.2f} – {max(shares):.2f}."
+    return {"attention-main": f"{headline(found)}\n\n{hardware(found[1])} {elsewhere}"}
+
+
+def headline(found: dict[int, Rows]) -> str:
+    """Least and largest share over the shapes, by method and number of threads."""
+    names = {
+        "sdpa_mask": "PyTorch's attention, given the bias",
+        "compiled": "the equation, compiled by torch.compile",
+        "aten": "maskprior without a C++ compiler (`aten`)",
+        "native": "maskprior (`native`)",
+    }
+    lines = []
+    for method, words in names.items():
+        shares = (
+            [row["ratio_to_no_mask"] for row in rows if row["method"] == method] for rows in found.values()
+        )
+        lines.append((words, *(f"{min(values):.2f} – {max(values):.2f}" for values in shares)))
+    header = ("attention", *(f"{n} thread{'s' * (n > 1)}" for n in found))
+    return to_markdown(TextTable(header, tuple(lines), labels=1))
 
 
 def hardware(rows: Rows) -> str:
@@ -141,6 +168,7 @@ def memory_table(rows: Rows) -> TextTable:
 def main() -> None:
     """Rewrite the blocks."""
     fill_file(PAGE, blocks())
+    fill_file(README, readme_blocks())
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ def test_published_tables_are_those_of_the_rows() -> None:
     text = attention_docs.PAGE.read_text()
     filled = fill_blocks(text, attention_docs.blocks())
     assert filled == text, "run `python -m recipes.attention_docs`"
+    readme = attention_docs.README.read_text()
+    assert fill_blocks(readme, attention_docs.readme_blocks()) == readme
 
 
 @pytest.mark.parametrize("threads", list(attention_docs.FILES))
