@@ -340,12 +340,16 @@ def test_layers_without_a_prior_are_those_of_the_host() -> None:
     )
 
 
-def test_attention_weights_are_returned_where_they_are_asked_for() -> None:
-    model = attached("LlamaForCausalLM")
+# Llama hands the argument on, GPT-2 leaves it to the library's hooks.
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "GPT2LMHeadModel"])
+def test_attention_weights_are_returned_where_they_are_asked_for(name: str) -> None:
+    model = attached(name)
+    assert not model(tokens()).attentions
     weights = model(tokens(), output_attentions=True).attentions
     assert len(weights) == 2
-    assert weights[0].shape == (2, 6, LENGTH, LENGTH)
-    torch.testing.assert_close(weights[0].sum(-1), torch.ones(2, 6, LENGTH))
+    heads = model.config.num_attention_heads
+    assert weights[0].shape == (2, heads, LENGTH, LENGTH)
+    torch.testing.assert_close(weights[0].sum(-1), torch.ones(2, heads, LENGTH))
     assert weights[0].triu(1).abs().max() == 0
 
 

@@ -6,6 +6,7 @@ come from :func:`position_mask`: without a registered mask function, transformer
 """
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +16,16 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from maskprior.integrations.site import Site, attend, with_constraint
+
+try:  # its hooks collect attention weights where the argument `output_attentions` is not handed on
+    from transformers.utils import output_capturing
+
+    _collected: Callable[[], Any] = output_capturing._active_collector.get
+except (ImportError, AttributeError):  # other versions hand it on
+
+    def _collected() -> Any:
+        return None
+
 
 IMPLEMENTATION = "maskprior"
 _SITE = "_maskprior_site"
@@ -51,11 +62,14 @@ def prior_attention(
         kwargs: whatever else models pass; what would change the equation is refused.
 
     Returns:
-        ``[batch, queries, heads, width]``, and the weights where ``output_attentions`` asks for them.
+        ``[batch, queries, heads, width]``, and the weights where ``output_attentions`` asks for them, by the
+        argument or by the hooks that transformers collects outputs with.
     """
     site = getattr(module, _SITE, None)
     if site is None:
         constraint = _may_attend(attention_mask)
+        if _wants_weights(kwargs):
+            kwargs["output_attentions"] = True  # SDPA has none to give, and says so
         result: tuple[Tensor, Tensor | None] = sdpa_attention_forward(
             module, query, key, value, constraint, dropout, scaling, is_causal, position_bias, **kwargs
         )
@@ -77,9 +91,13 @@ def prior_attention(
         is_causal=causal,
         scale=scaling,
         dropout_p=dropout,
-        need_weights=bool(kwargs.get("output_attentions")),
+        need_weights=_wants_weights(kwargs),
     )
     return output.transpose(1, 2).contiguous(), weights
+
+
+def _wants_weights(kwargs: dict[str, Any]) -> bool:
+    return bool(kwargs.get("output_attentions")) or any("attentions" in key for key in _collected() or ())
 
 
 def position_mask(
