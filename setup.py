@@ -6,6 +6,7 @@ version of both. Where no C++ compiler can build it, the install goes on without
 
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -31,13 +32,14 @@ INSTRUCTION_SETS = {
 }
 
 
-def compiler() -> str:
-    """The C++ compiler: $CXX, or the first known name on the path."""
-    candidates = [os.environ.get("CXX", ""), "g++", "clang++", "c++"]
-    found = next((path for name in candidates if name and (path := shutil.which(name))), None)
+def compiler() -> list[str]:
+    """The C++ compiler: $CXX, which may have arguments, or the first known name on the path."""
+    if os.environ.get("CXX"):
+        return shlex.split(os.environ["CXX"])
+    found = next((path for name in ("g++", "clang++", "c++") if (path := shutil.which(name))), None)
     if found is None:
-        raise FileNotFoundError("no C++ compiler (g++, clang++, c++ or $CXX) on the path")
-    return found
+        raise FileNotFoundError("no C++ compiler (g++, clang++ or c++) on the path, and no $CXX")
+    return [found]
 
 
 def build_library(target: Path, work: Path) -> None:
@@ -54,10 +56,10 @@ def build_library(target: Path, work: Path) -> None:
     for name, (source, *flags) in units.items():
         objects.append(str(work / f"{name}.o"))
         subprocess.run(
-            [compiler(), *FLAGS, *flags, "-c", str(SOURCES / source), "-o", objects[-1]], check=True
+            [*compiler(), *FLAGS, *flags, "-c", str(SOURCES / source), "-o", objects[-1]], check=True
         )
     libraries = ["-pthread", *(["-ldl"] if platform.system() == "Linux" else [])]
-    subprocess.run([compiler(), "-shared", *objects, "-o", str(target), *libraries], check=True)
+    subprocess.run([*compiler(), "-shared", *objects, "-o", str(target), *libraries], check=True)
 
 
 class BuildNative(build_ext):
@@ -68,10 +70,14 @@ class BuildNative(build_ext):
         return str(Path(*fullname.split("."))) + ".so"
 
     def build_extension(self, ext: Extension) -> None:
-        """Build the one extension, or warn."""
+        """Build the one extension, or warn and leave none, as an old one may be of other sources."""
+        target = Path(self.get_ext_fullpath(ext.name))
         try:
-            build_library(Path(self.get_ext_fullpath(ext.name)), Path(self.build_temp))
+            build_library(target, Path(self.build_temp))
         except (OSError, subprocess.CalledProcessError) as error:
+            target.unlink(missing_ok=True)
+            if self.editable_mode:
+                (SOURCES.parent / target.name).unlink(missing_ok=True)
             self.warn(f"the native attention is not built, the aten backend will be used: {error}")
 
 

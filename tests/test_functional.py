@@ -322,9 +322,11 @@ def test_bool_and_float_constraints_are_not_mixed_up() -> None:
     with pytest.raises(TypeError, match="expected `allowed` as a bool tensor"):
         attention(query, key, value, allowed=logits)
     with pytest.raises(
-        ValueError, match=r"expected `allowed` broadcastable to .* = \[2, 3, 5, 7\], got \[1, 2, 5, 7\]"
+        ValueError, match=r"expected `allowed` broadcastable to .* = \[2, 3, 5, 7\], got \[2, 5, 7\]$"
     ):
         attention(query, key, value, allowed=torch.ones(2, 5, 7, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"got \[2, 7\]; a mask of keys \[B, Lk\] is given as mask\[:, None"):
+        attention(query, key, value, allowed=torch.ones(2, 7, dtype=torch.bool))
     with pytest.raises(TypeError, match=r"of one floating dtype, got torch.float64, torch.float32"):
         attention(query, key.float(), value)
     with pytest.raises(ValueError, match=r"expected dropout_p in \[0, 1\), got 1.0"):

@@ -193,7 +193,8 @@ def attention(
         scale: factor of Q Kᵀ; None means 1/√d.
         dropout_p: probability of dropping a weight; pass 0 in evaluation.
         need_weights: also return the attention weights (before dropout), ``[B, Hq, Lq, Lk]``.
-        backend: see :func:`maskprior.kernels.select_backend`.
+        backend: "auto", the fastest that can (see :func:`maskprior.kernels.select_backend`), or one of
+            ``maskprior.kernels.BACKENDS``: "native", "aten", "triton", "sdpa", "flex", "reference".
 
     Returns:
         ``[B, Hq, Lq, dv]`` in the query's dtype; with ``need_weights``, (output, weights).

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from maskprior.functional import attention
 from maskprior.kernels import BACKENDS, BackendChoice, dispatch, native, select_backend
@@ -159,3 +160,64 @@ def test_the_fall_to_sdpa_on_cuda_is_said_once(recwarn: pytest.WarningsRecorder)
     (warning,) = recwarn
     assert "falls to torch's SDPA" in str(warning.message)
     assert "because the triton backend has no dropout" in str(warning.message)
+
+
+def test_the_logits_may_be_given_in_place_of_the_bias() -> None:
+    query, key, value = operands(torch.float64)
+    logits = torch.zeros(3, 5, 5)
+    assert select_backend(query, key, value, logits) == select_backend(query, key, value, bias=logits)
+    with pytest.raises(ValueError, match="expected mask_logits or bias, got both"):
+        select_backend(query, key, value, logits, bias=logits)
+    with pytest.raises(ValueError, match=r"got \[4, 5, 5\]; of a larger M take the part \[..., :Lq, :Lk\]"):
+        select_backend(query, key, value, torch.zeros(4, 5, 5))
+
+
+LOGITS = torch.randn(3, 70, 70, generator=torch.Generator().manual_seed(1))  # large enough for the fast log σ
+
+
+def of_value(value: Tensor, backend: str = "auto") -> Tensor:
+    query = torch.linspace(-1, 1, 2 * 3 * 70 * 8).view(2, 3, 70, 8)
+    return attention(query, query.flip(0), value, LOGITS, backend=backend)
+
+
+def test_functional_transforms_take_the_equation() -> None:
+    value = torch.randn(2, 3, 70, 8, generator=torch.Generator().manual_seed(2))
+    leaf = value.clone().requires_grad_()
+    of_value(leaf, "reference").pow(2).sum().backward()
+    found = torch.func.grad(lambda v: of_value(v).pow(2).sum())(value)
+    torch.testing.assert_close(found, leaf.grad)
+    tangent = torch.func.jvp(of_value, (value,), (value,))[1]
+    torch.testing.assert_close(tangent, of_value(value))  # linear in the value
+    torch.testing.assert_close(torch.vmap(of_value)(value[None])[0], of_value(value))
+    gradient = torch.func.grad(lambda m: attention(value, value, value, m).pow(2).sum())(LOGITS)
+    assert gradient.abs().max() > 0
+
+
+def test_forward_mode_takes_the_equation() -> None:
+    value = torch.randn(2, 3, 70, 8, generator=torch.Generator().manual_seed(2))
+    with forward_ad.dual_level():
+        found = forward_ad.unpack_dual(of_value(forward_ad.make_dual(value, value)))
+        logits = forward_ad.make_dual(LOGITS, torch.ones_like(LOGITS))
+        of_logits = forward_ad.unpack_dual(attention(value, value, value, logits))
+    torch.testing.assert_close(found.tangent, found.primal)
+    assert of_logits.tangent.abs().max() > 0
+
+
+@pytest.mark.parametrize("backend", ["native", "aten"])
+def test_an_operator_under_a_transform_names_the_equation(backend: str) -> None:
+    if backend == "native" and native.LIBRARY.functions is None:
+        pytest.skip(native.LIBRARY.reason)
+    value = torch.ones(2, 3, 70, 8)
+    message = "does not take the transforms of torch.func; backend='reference' can"
+    with pytest.raises(ValueError, match=message):
+        torch.func.grad(lambda v: of_value(v, backend).sum())(value)
+    with forward_ad.dual_level(), pytest.raises(ValueError, match="does not take forward-mode derivatives"):
+        of_value(forward_ad.make_dual(value, value), backend)
+
+
+def test_meta_tensors_tell_the_shape() -> None:
+    query = torch.empty(2, 3, 5, 16, device="meta", requires_grad=True)
+    output = attention(query, query, query, torch.empty(3, 5, 5, device="meta"))
+    assert output.shape == query.shape
+    output.sum().backward()
+    assert query.grad is not None

@@ -179,6 +179,6 @@ def test_the_exponential_is_exact_and_never_denormal(level: int) -> None:
 def test_a_missing_or_foreign_library_is_explained(tmp_path: Path) -> None:
     functions, level, reason = native.load_library(tmp_path / "_native.so")
     assert (functions, level) == (None, 0)
-    assert reason.startswith("was not built: no C++ compiler could")
+    assert reason.startswith("was not built, there is no ")
     (tmp_path / "text.so").write_text("no library")
     assert native.load_library(tmp_path / "text.so").reason.startswith("could not be loaded: ")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from maskprior.kernels import aten, native, reference, sdpa
+from maskprior.kernels.operators import transform_on
 from maskprior.kernels.problem import AttentionProblem, make_problem
 
 # What `auto` tries on a device, fastest first; the last can do everything.
@@ -38,6 +39,7 @@ def select_backend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    mask_logits: Tensor | None = None,
     *,
     bias: Tensor | None = None,
     allowed: Tensor | None = None,
@@ -49,10 +51,16 @@ def select_backend(
 ) -> BackendChoice:
     """The backend that would compute this call of :func:`maskprior.functional.attention`, and the reason.
 
+    The arguments are those of the call; ``backend`` is "auto" or one of ``maskprior.kernels.BACKENDS``.
+
     Raises:
         ValueError: the call is not valid, the backend is unknown or cannot do what is asked.
         TypeError: tensors of the wrong type.
     """
+    if mask_logits is not None:
+        if bias is not None:
+            raise ValueError("expected mask_logits or bias, got both")
+        bias = mask_logits  # of the same shapes and type, which is all that counts
     problem = make_problem(
         query, key, value, bias=bias, allowed=allowed, is_causal=is_causal, scale=scale, dropout_p=dropout_p
     )
@@ -113,6 +121,9 @@ def _lack(name: str, problem: AttentionProblem, need_weights: bool) -> str:
         return ""
     if need_weights:
         return "does not return weights"
+    transform = transform_on(*problem[:4]) if name != "sdpa" else ""
+    if transform:
+        return f"does not take {transform}"
     if name == "native":
         return native.lacks(problem)
     if name == "aten":

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from maskprior.kernels.native import LIBRARY, hint_large_pages
+from maskprior.kernels.operators import transform_on
 
 WORTHWHILE = 4096  # elements from which the call into the library pays
 
@@ -18,13 +19,15 @@ WORTHWHILE = 4096  # elements from which the call into the library pays
 def log_sigmoid(logits: Tensor) -> Tensor:
     """log σ(logits) elementwise, with ∂ log σ(m)/∂m = σ(−m); second derivatives too.
 
-    Under torch.compile and for anything but large float32 tensors of the CPU it is torch's own.
+    Under torch.compile or torch.func, in forward mode, and for anything but large float32 tensors of the CPU
+    it is torch's own.
     """
     # Compiling is asked for first: the size would become a guard.
     if (
         torch.compiler.is_compiling()
         or LIBRARY.functions is None
         or type(logits) not in (Tensor, nn.Parameter)
+        or transform_on(logits)
     ):
         return F.logsigmoid(logits)
     if not (logits.is_cpu and logits.dtype == torch.float32 and logits.numel() >= WORTHWHILE):

@@ -37,9 +37,8 @@ class Library(NamedTuple):
 def load_library(path: Path) -> Library:
     """Load the compiled library, or say why there is none."""
     if not path.exists():
-        return Library(
-            None, 0, f"was not built: no C++ compiler could when the package was installed ({path})"
-        )
+        hint = "installing again where there is a C++ compiler builds it, `pip install -v` says why not"
+        return Library(None, 0, f"was not built, there is no {path}: {hint}")
     try:
         functions = ctypes.CDLL(str(path))
     except OSError as error:

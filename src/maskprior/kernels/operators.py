@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from maskprior.kernels.problem import AttentionProblem
 
@@ -118,6 +119,18 @@ def define_operator(
         return output
 
     return differentiable
+
+
+def transform_on(*tensors: Tensor | None) -> str:
+    """What of torch needs derivatives or batches that an operator does not define; empty if nothing does."""
+    if torch.compiler.is_compiling():
+        return ""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "the transforms of torch.func"
+    is_dual = forward_ad._current_level >= 0 and any(
+        tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors
+    )
+    return "forward-mode derivatives" if is_dual else ""
 
 
 def empty_output(problem: AttentionProblem) -> Tensor:

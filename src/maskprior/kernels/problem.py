@@ -1,7 +1,8 @@
 """One checked attention call: the arguments in the one form that every backend takes."""
 
 import math
-from typing import NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -88,10 +89,15 @@ def check_bias_dtype(name: str, bias: Tensor) -> None:
         )
 
 
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """What casts nothing inside; the device "meta" has no autocast."""
+    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
+
+
 def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Cast the operands as autocast casts those of SDPA; the bias stays in float32."""
     device = query.device.type
-    if query.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+    if query.dtype == torch.float64 or device == "meta" or not torch.is_autocast_enabled(device):
         return query, key, value
     dtype = torch.get_autocast_dtype(device)
     return query.to(dtype), key.to(dtype), value.to(dtype)
@@ -130,7 +136,7 @@ def _shapes(query: Tensor, key: Tensor, value: Tensor) -> str:
 
 def _canonical_bias(bias: Tensor, heads: int, queries: int, keys: int, dtype: torch.dtype) -> Tensor:
     check_bias_dtype("the bias", bias)
-    shape = tuple(bias.shape)
+    given = shape = tuple(bias.shape)
     if len(shape) == 4 and shape[0] == 1:
         bias, shape = bias[0], shape[1:]
     elif len(shape) == 2:
@@ -138,8 +144,8 @@ def _canonical_bias(bias: Tensor, heads: int, queries: int, keys: int, dtype: to
     if shape not in ((1, queries, keys), (heads, queries, keys)):
         raise ValueError(
             "expected a bias [Lq, Lk], [1 or Hq, Lq, Lk] or [1, 1 or Hq, Lq, Lk] "
-            f"with Hq={heads}, Lq={queries}, Lk={keys}, got {list(shape)}; "
-            "what differs between batch items belongs in `allowed`"
+            f"with Hq={heads}, Lq={queries}, Lk={keys}, got {list(given)}; of a larger M take the part "
+            "[..., :Lq, :Lk], and what differs between batch items belongs in `allowed`"
         )
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     return bias if bias.dtype == wide else bias.to(wide)
@@ -148,12 +154,13 @@ def _canonical_bias(bias: Tensor, heads: int, queries: int, keys: int, dtype: to
 def _canonical_allowed(allowed: Tensor, scores: tuple[int, int, int, int]) -> Tensor:
     if allowed.dtype != torch.bool:
         raise TypeError(f"expected `allowed` as a bool tensor (True = may attend), got {allowed.dtype}")
-    missing = 4 - allowed.dim()
+    given, missing = list(allowed.shape), 4 - allowed.dim()
     allowed = allowed[(None,) * missing] if missing > 0 else allowed
     fits = all(size in (1, full) for size, full in zip(allowed.shape, scores, strict=False))
     if allowed.dim() != 4 or not fits:
+        hint = "; a mask of keys [B, Lk] is given as mask[:, None, None]" if len(given) == 2 else ""
         raise ValueError(
-            f"expected `allowed` broadcastable to [B, Hq, Lq, Lk] = {list(scores)}, got {list(allowed.shape)}"
+            f"expected `allowed` broadcastable to [B, Hq, Lq, Lk] = {list(scores)}, got {given}{hint}"
         )
     return allowed
 

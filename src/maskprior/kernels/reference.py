@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from maskprior.kernels.problem import AttentionProblem, causal_pattern
+from maskprior.kernels.problem import AttentionProblem, causal_pattern, without_autocast
 
 
 def attention_with_weights(problem: AttentionProblem) -> tuple[Tensor, Tensor]:
@@ -18,7 +18,7 @@ def attention_with_weights(problem: AttentionProblem) -> tuple[Tensor, Tensor]:
     A query that may attend to nothing gets weights, output and gradients of zero.
     """
     dtype = problem.query.dtype
-    with torch.autocast(problem.query.device.type, enabled=False):
+    with without_autocast(problem.query.device):
         weights = safe_softmax(_scores(problem))
         dropped = F.dropout(weights, problem.dropout_p) if problem.dropout_p > 0 else weights
         output = dropped @ _per_query_head(problem.value, problem).to(weights.dtype)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from maskprior.kernels.problem import AttentionProblem, causal_pattern
+from maskprior.kernels.problem import AttentionProblem, causal_pattern, without_autocast
 
 
 def attention(problem: AttentionProblem) -> Tensor:
@@ -22,7 +22,7 @@ def attention(problem: AttentionProblem) -> Tensor:
     if group > 1:
         key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
     added, is_empty = _mask(problem)
-    with torch.autocast(problem.query.device.type, enabled=False), sdpa_kernel(_kernels(problem)):
+    with without_autocast(problem.query.device), sdpa_kernel(_kernels(problem)):
         output = F.scaled_dot_product_attention(
             problem.query, key, value, attn_mask=added, dropout_p=problem.dropout_p, scale=problem.scale
         )
