@@ -20,6 +20,7 @@ import json
 import math
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -31,6 +32,8 @@ import torch.nn.functional as F
 import tyro
 from torch import Tensor
 
+from maskprior.experiments.exit_code import exit_code
+from maskprior.experiments.files import write_atomically
 from maskprior.experiments.provenance import provenance
 from maskprior.functional import attention
 
@@ -293,23 +296,59 @@ def draw_plot(rows: list[Row], file: Path) -> None:
     figure.savefig(file)
 
 
+def read_shape(text: str) -> tuple[int, int, int, int]:
+    """B, H, N, d.
+
+    Raises:
+        ValueError: the text is not four positive numbers.
+    """
+    parts = text.split(",")
+    if len(parts) != 4 or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise ValueError(f"expected a shape B,H,N,d of four positive numbers, got {text!r}")
+    batch, heads, length, width = map(int, parts)
+    return batch, heads, length, width
+
+
+def check_file(file: Path, shapes: list[tuple[int, int, int, int]]) -> None:
+    """A file of rows may be written again, but not lose shapes.
+
+    Raises:
+        ValueError: the file has shapes that are not about to be measured.
+    """
+    if file.exists():
+        lost = {tuple(row["shape"]) for row in json.loads(file.read_text())} - set(shapes)
+        if lost:
+            raise ValueError(f"{file} has rows of {sorted(lost)}, which would be lost; name another file")
+
+
 def main(options: Options) -> None:
+    """Measure, print, and write the rows.
+
+    Raises:
+        ValueError: an unknown method, a bad shape, or a file of rows that would lose some.
+    """
+    unknown = [name for name in options.methods if name not in METHODS]
+    if unknown:
+        raise ValueError(f"expected methods of {tuple(METHODS)}, got {unknown}")
+    grid = CUDA_GRID if options.device == "cuda" else GRID
+    shapes = [read_shape(text) for text in (SWEEP if options.sweep else options.shape or grid)]
+    if options.json is not None:
+        check_file(options.json, shapes)
     torch.set_num_threads(options.threads)
     if options.device == "cpu":
         keep_freed_memory()
-    grid = CUDA_GRID if options.device == "cuda" else GRID
     rate, rows = product_gflops(options), list[Row]()
-    for text in SWEEP if options.sweep else options.shape or grid:
-        batch, heads, length, width = map(int, text.split(","))
-        found = measure((batch, heads, length, width), options, rate)
+    for shape in shapes:
+        found = measure(shape, options, rate)
         print_rows(found)
         rows += found
         if options.json is not None:  # after every problem, so that a long run can be stopped
-            options.json.parent.mkdir(parents=True, exist_ok=True)
-            options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+            text = json.dumps([asdict(row) for row in rows], indent=1) + "\n"
+            write_atomically(options.json, text.encode())
     if options.plot is not None:
         draw_plot(rows, options.plot)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options, description=__doc__))
+    chosen = tyro.cli(Options, description=__doc__)
+    sys.exit(exit_code("benchmarks.attention", lambda: main(chosen)))

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -28,3 +30,28 @@ def test_a_row_for_each_method(tmp_path: Path) -> None:
     assert {"threads", "dtype", "extra_peak_mib", "hardware"} < set(rows[0])
     assert "<svg" in plot.read_text()
     assert len(done.stdout.splitlines()) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--shape", "4,2,32"), "expected a shape B,H,N,d of four positive numbers, got '4,2,32'"),
+        (("--shape", "4,2,0,8"), "got '4,2,0,8'"),
+        (("--methods", "nativ"), "expected methods of ('sdpa_no_mask', "),
+    ],
+)
+def test_errors_of_use_are_one_line(options: tuple[str, ...], message: str) -> None:
+    done = run(*options)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_file_never_loses_shapes(tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    file.write_text(json.dumps([{"shape": [2, 3, 7, 8]}, {"shape": [2, 3, 5, 8]}]))
+    before = file.read_text()
+    done = run("--shape", "2,3,5,8", "--methods", "aten", "--json", str(file))
+    assert done.returncode == 2
+    assert "has rows of [(2, 3, 7, 8)], which would be lost; name another file" in done.stderr
+    assert file.read_text() == before
