@@ -306,7 +306,9 @@ def test_operands_that_do_not_fit_are_refused(shapes: list[tuple[int, ...]], mes
 @pytest.mark.parametrize("shape", [(7, 5), (2, 5, 7), (2, 1, 5, 7), (7,)])
 def test_logits_that_do_not_fit_are_refused(shape: tuple[int, ...]) -> None:
     query, key, value, _ = operands()
-    with pytest.raises(ValueError, match=r"expected a bias \[Lq, Lk\].*Hq=3, Lq=5, Lk=7, got \["):
+    with pytest.raises(
+        ValueError, match=r"expected mask_logits or a bias \[Lq, Lk\].*Hq=3, Lq=5, Lk=7, got \["
+    ):
         attention(query, key, value, torch.zeros(shape))
 
 

@@ -103,3 +103,11 @@ def test_dropout_is_the_same_whatever_the_threads(forward_threads: int, backward
     torch.set_num_threads(before)
     for several, one in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(several, one, rtol=1e-9, atol=1e-11)
+
+
+def test_scratch_is_on_the_cpu_whatever_the_default_device() -> None:
+    operands = [torch.randn(1, 2, 9, 8, dtype=torch.float64) for _ in range(3)]
+    right = attention(*operands, backend="reference")
+    with torch.device("meta"):
+        mine = attention(*operands, backend="aten")
+    torch.testing.assert_close(mine, right)

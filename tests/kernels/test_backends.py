@@ -16,7 +16,7 @@ BACKENDS = ["triton"] if "TRITON_INTERPRET" in os.environ else ["reference", "at
 # What a backend refuses (covered by test_dispatch.py), or what Triton's interpreter cannot do.
 MISSING = {
     "native": {"float64", "float16"},
-    "sdpa": {"empty", "float32 bias"},
+    "sdpa": {"empty", "float32 bias", "extreme suppression"},
     "triton": {"float64", "bfloat16", "dropout"},
 }
 Grads = tuple[Tensor, ...]
@@ -326,6 +326,21 @@ def test_suppressed_keys_of_any_strength(suppressed: float, backend: str) -> Non
         expected = output, (*operands, torch.where(closed, 0.0, dm))
     got = run(query, key, value, logits, upstream, backend)
     assert_matches(got, expected, tolerance_at(max(suppressed, -1e4)))
+
+
+@pytest.mark.parametrize("suppressed", [-1e7, -1e8, -1e9, torch.finfo(torch.float32).min])
+@pytest.mark.parametrize(("queries", "keys"), [(13, 29), (5, 300)])
+def test_weights_of_a_row_of_extreme_suppression_sum_to_one(
+    queries: int, keys: int, suppressed: float, backend: str
+) -> None:
+    need(backend, "extreme suppression")
+    query, key, value, logits, upstream = problem(2, 3, 3, queries, keys, 16)
+    logits[:, 3] = suppressed
+    only = torch.zeros_like(upstream)
+    only[:, :, 3] = 1.0
+    _, (_, _, grad_value, grad_logits) = run(query, key, value, logits, only, backend)
+    torch.testing.assert_close(grad_value.sum(2), torch.ones(2, 3, 16), rtol=1e-5, atol=0)
+    assert grad_logits.sum(-1).abs().max() < 1e-4
 
 
 def test_uses_the_bias(backend: str) -> None:

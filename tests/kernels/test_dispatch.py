@@ -1,5 +1,8 @@
 """Which backend computes what, and what is said when one cannot."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -124,7 +127,7 @@ def test_the_choice_can_be_asked_for_a_call_that_is_not_valid() -> None:
         select_backend(query, key, value, bias=torch.ones(5, 5, dtype=torch.bool))
 
 
-@pytest.mark.parametrize("backend", ["native", "aten"])
+@pytest.mark.parametrize("backend", ["native", "aten", "reference", "sdpa", "flex"])
 def test_a_bias_of_plus_infinity_is_refused(backend: str) -> None:
     if backend == "native" and native.LIBRARY.functions is None:
         pytest.skip(native.LIBRARY.reason)
@@ -213,6 +216,55 @@ def test_an_operator_under_a_transform_names_the_equation(backend: str) -> None:
         torch.func.grad(lambda v: of_value(v, backend).sum())(value)
     with forward_ad.dual_level(), pytest.raises(ValueError, match="does not take forward-mode derivatives"):
         of_value(forward_ad.make_dual(value, value), backend)
+
+
+@pytest.mark.parametrize("backend", ["auto", "native", "aten", "reference", "sdpa"])
+def test_tensors_of_another_device_are_refused(backend: str) -> None:
+    if backend == "native" and native.LIBRARY.functions is None:
+        pytest.skip(native.LIBRARY.reason)
+    query, key, value = operands()
+    logits, allowed = torch.zeros(5, 5), torch.ones(5, 5, dtype=torch.bool)
+    right = {"query": query, "key": key, "value": value, "mask_logits": logits, "allowed": allowed}
+    for name in ("key", "value", "mask_logits", "allowed"):
+        wrong = {**right, name: right[name].to("meta")}
+        with pytest.raises(ValueError, match=f"expected .*{name}.* on the query's device cpu, got meta"):
+            attention(**wrong, backend=backend)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"query": [1.0]}, "expected query as a tensor, got list"),
+        ({"value": None}, "expected value as a tensor, got NoneType"),
+        ({"allowed": [True]}, "expected `allowed` as a tensor, got list"),
+        ({"mask_logits": LOGITS.numpy()}, "expected mask_logits as a floating tensor, got ndarray"),
+        ({"scale": torch.tensor(0.3)}, "expected scale as a number, got Tensor"),
+        ({"scale": "0.3"}, "expected scale as a number, got str"),
+        ({"dropout_p": "0.1"}, "expected dropout_p as a number, got str"),
+        (
+            {"is_causal": torch.ones(5, 5)},
+            "expected is_causal as True or False, got Tensor; a pattern belongs",
+        ),
+    ],
+)
+def test_arguments_of_the_wrong_type_are_named(change: dict[str, object], message: str) -> None:
+    query, key, value = operands()
+    with pytest.raises(TypeError, match=message):
+        attention(**{"query": query, "key": key, "value": value, **change})  # type: ignore[call-overload]
+
+
+def test_numbers_of_other_libraries_are_numbers() -> None:
+    query, key, value = operands()
+    scale: Any = np.float32(0.3)
+    torch.testing.assert_close(
+        attention(query, key, value, scale=scale), attention(query, key, value, scale=float(scale))
+    )
+
+
+@pytest.mark.parametrize("scale", [float("nan"), float("inf")])
+def test_the_scale_is_finite(scale: float) -> None:
+    with pytest.raises(ValueError, match="expected a finite scale, got"):
+        attention(*operands(), scale=scale)
 
 
 def test_meta_tensors_tell_the_shape() -> None:

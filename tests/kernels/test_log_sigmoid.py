@@ -43,8 +43,10 @@ def test_gradient() -> None:
     torch.testing.assert_close(grad.double(), exact, rtol=2e-6, atol=1e-30)
 
 
-def test_second_derivative() -> None:
-    leaf = logits().requires_grad_()
+@pytest.mark.parametrize("transposed", [False, True])
+def test_second_derivative(transposed: bool) -> None:
+    leaf = logits(100 * 120).view(100, 120)
+    leaf = (leaf.T if transposed else leaf).requires_grad_()
     (grad,) = torch.autograd.grad(log_sigmoid(leaf).sum(), leaf, create_graph=True)
     (second,) = torch.autograd.grad(grad.sum(), leaf)
     probability = torch.sigmoid(leaf.detach())

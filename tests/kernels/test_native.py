@@ -153,12 +153,14 @@ def test_threads_change_no_output(threads: int) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_log_sum_exp(level: int) -> None:
+def test_the_norm_of_the_softmax(level: int) -> None:
     problem, _ = make(2, 3, 3, 19, 67, 16, 3)
     scores = problem.query.double() @ problem.key.double().mT / 4
     assert problem.bias is not None
     exact = (scores + problem.bias.double()).logsumexp(-1)
-    torch.testing.assert_close(native.forward(problem, level)[1].double(), exact, rtol=0, atol=3e-6)
+    peak, log_total = native.forward(problem, level)[1].double()
+    torch.testing.assert_close(peak + log_total, exact, rtol=0, atol=3e-6)
+    torch.testing.assert_close(peak, (scores + problem.bias.double()).amax(-1), rtol=0, atol=3e-6)
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -153,7 +153,7 @@ class _Call:
         """Memory that the blocks of a call reuse, as fresh pages cost more than the arithmetic on them."""
         memory, size = self._memory.get(name), math.prod(shape)
         if memory is None or memory.numel() < size:
-            memory = self._memory[name] = torch.empty(shape, dtype=self.dtype)
+            memory = self._memory[name] = torch.empty(shape, dtype=self.dtype, device="cpu")
         return memory if memory.shape == shape else memory.view(-1)[:size].view(shape)
 
     def multiply(

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from maskprior.kernels import aten, native, reference, sdpa
-from maskprior.kernels.operators import transform_on
-from maskprior.kernels.problem import AttentionProblem, make_problem
+from maskprior.kernels.operators import is_plain, transform_on
+from maskprior.kernels.problem import AttentionProblem, check_bias_range, make_problem
 
 # What `auto` tries on a device, fastest first; the last can do everything.
 ON_CPU = ("native", "aten", "reference")
@@ -81,12 +81,22 @@ def compute_attention(
         return native.attention(problem), None
     if name == "aten":
         return aten.attention(problem), None
+    _check_bias(problem)
     if name == "sdpa":
         return sdpa.attention(problem), None
     if name in ("triton", "flex"):
         return _compute_on_cuda(name, problem), None
     output, weights = reference.attention_with_weights(problem)
     return output, (weights if need_weights else None)
+
+
+def _check_bias(problem: AttentionProblem) -> None:
+    """Refuse +∞ where it is seen without waiting for a device, for backends that do not see it themselves."""
+    bias = problem.bias
+    if bias is None or not bias.is_cpu or torch.compiler.is_compiling():
+        return
+    if is_plain(problem) and not transform_on(*problem[:4]):
+        check_bias_range(bias.detach())
 
 
 def choose(problem: AttentionProblem, need_weights: bool, backend: str) -> str:

@@ -39,16 +39,15 @@ def log_sigmoid(logits: Tensor) -> Tensor:
 class _LogSigmoid(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor) -> Tensor:
-        logits = logits.contiguous()
-        ctx.save_for_backward(logits)
-        return _compute(logits, None)
+        ctx.save_for_backward(logits)  # itself, as a copy would have no derivative
+        return _compute(logits.contiguous(), None)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (logits,) = ctx.saved_tensors
         if torch.is_grad_enabled():  # the backward is recorded
             return gradient * torch.sigmoid(-logits)
-        return _compute(logits, gradient.contiguous())
+        return _compute(logits.contiguous(), gradient.contiguous())
 
 
 def _compute(logits: Tensor, gradient: Tensor | None) -> Tensor:

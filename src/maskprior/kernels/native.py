@@ -20,7 +20,7 @@ LEVELS = ("portable", "AVX2", "AVX-512")
 DTYPES = (torch.float32, torch.bfloat16)
 
 # struct MaskpriorCall of native_src/interface.h, field by field.
-_CALL = struct.Struct("=8q7q2d 4q4q4q 3q 5q 4qq 4q4q4q4qq")
+_CALL = struct.Struct("=8q7q2d 4q4q4q 3q 5q 4q2q 4q4q4q4qq")
 _NO_ROWS = (0, 0, 0, 0)
 _LARGE = 1 << 22  # bytes from which fresh memory is worth a hint
 _INFINITE_SCORE, _OUT_OF_MEMORY = 1, 2
@@ -64,12 +64,12 @@ def lacks(problem: AttentionProblem) -> str:
 
 
 def forward(problem: AttentionProblem, level: int = LIBRARY.level) -> tuple[Tensor, Tensor]:
-    """Output and the log-sum-exp of the scores ``[B, Hq, Lq]``, by the instruction set ``level``."""
-    problem, output, logsumexp = _whole_rows(problem), empty_output(problem), empty_residual(problem)
+    """Output, and the highest score and the logarithm of the total of each query, ``[2, B, Hq, Lq]``."""
+    problem, output, norm = _whole_rows(problem), empty_output(problem), empty_residual(problem)
     hint_large_pages(output)
     if output.numel() > 0:
-        _call("maskprior_forward", problem, level, (*_rows(output), logsumexp.data_ptr()), _NO_GRADIENTS)
-    return output, logsumexp
+        _call("maskprior_forward", problem, level, (*_rows(output), *_planes(norm)), _NO_GRADIENTS)
+    return output, norm
 
 
 def backward(
@@ -85,7 +85,7 @@ def backward(
     hint_large_pages(*grads)
     if output.numel() == 0:
         return Gradients._make(grad.zero_() for grad in grads)
-    stored = (*_rows(output), residual.data_ptr())
+    stored = (*_rows(output), *_planes(residual))
     operands = [_rows(grad) if needs.operands else _NO_ROWS for grad in grads[:3]]
     pointers = (*_rows(gradient), *operands[0], *operands[1], *operands[2], grads.bias.data_ptr())
     _call("maskprior_backward", problem, level, stored, pointers, needs)
@@ -93,8 +93,8 @@ def backward(
 
 
 def empty_residual(problem: AttentionProblem) -> Tensor:
-    """Room for the log-sum-exp."""
-    return problem.query.new_empty(problem.query.shape[:3], dtype=torch.float32)
+    """Room for two numbers of each query."""
+    return problem.query.new_empty(2, *problem.query.shape[:3], dtype=torch.float32)
 
 
 attention = define_operator("native", forward, backward, empty_residual, "CPU")
@@ -128,6 +128,11 @@ def _whole_rows(problem: AttentionProblem) -> AttentionProblem:
 def _rows(tensor: Tensor) -> tuple[int, ...]:
     """Pointer and the strides of batch, head and row."""
     return (tensor.data_ptr(), *tensor.stride()[:3])
+
+
+def _planes(norm: Tensor) -> tuple[int, int]:
+    """Pointers of the two halves of a contiguous float32 tensor."""
+    return norm.data_ptr(), norm.data_ptr() + norm.nbytes // 2
 
 
 def _broadcast(tensor: Tensor | None) -> tuple[int, ...]:

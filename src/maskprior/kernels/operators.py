@@ -112,7 +112,7 @@ def define_operator(
 
     def differentiable(problem: AttentionProblem) -> Tensor:
         output: Tensor
-        if torch.compiler.is_compiling() or not _is_plain(problem):
+        if torch.compiler.is_compiling() or not is_plain(problem):
             output = operator(*problem)[0]
         else:
             output = Eager.apply(*problem)[0]
@@ -184,8 +184,8 @@ def _register(
     return overload
 
 
-def _is_plain(problem: AttentionProblem) -> bool:
-    """Whether nothing (fake tensors, subclasses, tracing modes) needs to see the operator."""
+def is_plain(problem: AttentionProblem) -> bool:
+    """Whether nothing (fake tensors, subclasses, tracing modes) must see the operator, or hides values."""
     tensors = (problem.query, problem.key, problem.value)
     plain = all(type(tensor) in _PLAIN for tensor in tensors)
     return plain and torch._C._len_torch_dispatch_stack() == 0

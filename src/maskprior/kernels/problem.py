@@ -2,10 +2,13 @@
 
 import math
 from contextlib import AbstractContextManager, nullcontext
+from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+_NUMBERS = (Real, torch.SymInt, torch.SymFloat)
 
 
 class AttentionProblem(NamedTuple):
@@ -54,14 +57,22 @@ def make_problem(
 
     Raises:
         ValueError: shapes that do not fit, an empty key axis or a dropout probability out of [0, 1).
-        TypeError: tensors of the wrong type.
+        TypeError: arguments of the wrong type.
     """
+    tensors = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "mask_logits or the bias": bias,
+        "`allowed`": allowed,
+    }
+    for name, tensor in tensors.items():
+        _check_tensor(name, tensor, query.device if isinstance(query, Tensor) else None)
+    _check_numbers(is_causal, scale, dropout_p)
     query, key, value = _autocast(query, key, value)
     _check_operands(query, key, value)
     batch, heads, queries, width = query.shape
     keys = key.shape[2]
-    if not 0.0 <= dropout_p < 1.0:
-        raise ValueError(f"expected dropout_p in [0, 1), got {dropout_p}")
     return AttentionProblem(
         query,
         key,
@@ -81,7 +92,9 @@ def causal_pattern(queries: int, keys: int, device: torch.device) -> Tensor:
 
 
 def check_bias_dtype(name: str, bias: Tensor) -> None:
-    """Raise TypeError unless the tensor is floating: a bool or an integer is never added as 0/1."""
+    """Raise TypeError unless it is a floating tensor: a bool or an integer is never added as 0/1."""
+    if not isinstance(bias, Tensor):
+        raise TypeError(f"expected {name} as a floating tensor, got {type(bias).__name__}")
     if not bias.dtype.is_floating_point:
         raise TypeError(
             f"expected {name} as a floating tensor, got {bias.dtype}; "
@@ -101,6 +114,31 @@ def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor
         return query, key, value
     dtype = torch.get_autocast_dtype(device)
     return query.to(dtype), key.to(dtype), value.to(dtype)
+
+
+def _check_tensor(name: str, tensor: Tensor | None, device: torch.device | None) -> None:
+    if tensor is None and name in ("mask_logits or the bias", "`allowed`"):
+        return
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"expected {name} as a tensor, got {type(tensor).__name__}")
+    if tensor.device != device:
+        raise ValueError(f"expected {name} on the query's device {device}, got {tensor.device}")
+
+
+def _check_numbers(is_causal: bool, scale: float | None, dropout_p: float) -> None:
+    if not isinstance(is_causal, bool):
+        raise TypeError(
+            f"expected is_causal as True or False, got {type(is_causal).__name__}; "
+            "a pattern belongs in `allowed`"
+        )
+    numbers: dict[str, object] = {"scale": 1.0 if scale is None else scale, "dropout_p": dropout_p}
+    for name, number in numbers.items():
+        if not isinstance(number, _NUMBERS):
+            raise TypeError(f"expected {name} as a number, got {type(number).__name__}")
+    if not 0.0 <= dropout_p < 1.0:
+        raise ValueError(f"expected dropout_p in [0, 1), got {dropout_p}")
+    if isinstance(scale, float) and not math.isfinite(scale):
+        raise ValueError(f"expected a finite scale, got {scale}")
 
 
 def _check_operands(query: Tensor, key: Tensor, value: Tensor) -> None:
@@ -143,7 +181,7 @@ def _canonical_bias(bias: Tensor, heads: int, queries: int, keys: int, dtype: to
         bias, shape = bias[None], (1, *shape)
     if shape not in ((1, queries, keys), (heads, queries, keys)):
         raise ValueError(
-            "expected a bias [Lq, Lk], [1 or Hq, Lq, Lk] or [1, 1 or Hq, Lq, Lk] "
+            "expected mask_logits or a bias [Lq, Lk], [1 or Hq, Lq, Lk] or [1, 1 or Hq, Lq, Lk] "
             f"with Hq={heads}, Lq={queries}, Lk={keys}, got {list(given)}; of a larger M take the part "
             "[..., :Lq, :Lk], and what differs between batch items belongs in `allowed`"
         )

@@ -34,20 +34,20 @@ def lacks(problem: AttentionProblem) -> str:
 
 
 def forward(problem: AttentionProblem) -> tuple[Tensor, Tensor]:
-    """Output and the log-sum-exp of the scores ``[B, Hq, Lq]``."""
-    problem, output, logsumexp = _whole_rows(problem), empty_output(problem), empty_residual(problem)
+    """Output, and each query's highest score and logarithm of the total, base 2, ``[B, Hq, Lq, 2]``."""
+    problem, output, norm = _whole_rows(problem), empty_output(problem), empty_residual(problem)
     batch, heads, queries, _ = problem.query.shape
     block = _blocks(problem)
     if output.numel() > 0:
         triton_kernels.forward_kernel[triton.cdiv(queries, block["BLOCK_Q"]), batch * heads](
             *_inputs(problem),
             output,
-            logsumexp,
+            norm,
             *_strides(problem.query, problem.key, problem.value, output),
             *_constants(problem),
             **block,
         )
-    return output, logsumexp
+    return output, norm
 
 
 def backward(
@@ -68,23 +68,23 @@ def backward(
 
 
 def empty_residual(problem: AttentionProblem) -> Tensor:
-    """Room for the log-sum-exp."""
-    return problem.query.new_empty(problem.query.shape[:3], dtype=torch.float32)
+    """Room for two numbers of each query."""
+    return problem.query.new_empty(*problem.query.shape[:3], 2, dtype=torch.float32)
 
 
 attention = define_operator("triton", forward, backward, empty_residual, "CUDA")
 
 
 def _delta(
-    problem: AttentionProblem, output: Tensor, logsumexp: Tensor, gradient: Tensor, strides: tuple[int, ...]
+    problem: AttentionProblem, output: Tensor, norm: Tensor, gradient: Tensor, strides: tuple[int, ...]
 ) -> Tensor:
     """δ = rowsum(G ∘ O) = rowsum(P ∘ G Vᵀ) of every query."""
     if problem.query.dtype == torch.float32:
         return (gradient * output).sum(-1)
-    delta, block = torch.empty_like(logsumexp), _blocks(problem)
-    batch, heads, queries = logsumexp.shape
+    delta, block = norm.new_empty(norm.shape[:3]), _blocks(problem)
+    batch, heads, queries = delta.shape
     triton_kernels.delta_kernel[triton.cdiv(queries, block["BLOCK_Q"]), batch * heads](
-        *_inputs(problem), gradient, logsumexp, delta, *strides, *_constants(problem), **block
+        *_inputs(problem), gradient, norm, delta, *strides, *_constants(problem), **block
     )
     return delta
 

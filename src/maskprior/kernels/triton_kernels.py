@@ -38,7 +38,8 @@ def _scores(
     s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * log2e)
     inside = (rows[:, None] < queries) & (columns[None, :] < keys)
     if bias is not None:
-        s += tl.load(bias + rows[:, None] * bias_row + columns[None, :], mask=inside, other=0.0) * log2e
+        b = tl.load(bias + rows[:, None] * bias_row + columns[None, :], mask=inside, other=0.0)
+        s += b * tl.where(b < -2e38, 1.0, log2e)  # the lowest numbers must not become −∞, which is not allowed
     if allowed is not None:
         place = rows[:, None] * allowed_row + columns[None, :] * allowed_column
         inside = inside & (tl.load(allowed + place, mask=inside, other=0) != 0)
@@ -49,16 +50,15 @@ def _scores(
 
 @triton.jit
 def _slope(
-    q, k, v, g, lse, delta, bias, allowed, rows, columns, queries, keys, scale,
+    q, k, v, g, peak, log_total, delta, bias, allowed, rows, columns, queries, keys, scale,
     bias_row, allowed_row, allowed_column, IS_CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
 ):
     """P and dS = P ∘ (G Vᵀ − δ) of a tile."""
-    log2e: tl.constexpr = 1.4426950408889634
     s = _scores(
         q, k, bias, allowed, rows, columns, queries, keys, scale, bias_row, allowed_row, allowed_column,
         IS_CAUSAL, PRECISION,
     )
-    p = tl.exp2(s - lse[:, None] * log2e)
+    p = tl.exp2(s - peak[:, None] - log_total[:, None])
     return p, p * (tl.dot(g, tl.trans(v), input_precision=PRECISION) - delta[:, None])
 
 
@@ -72,14 +72,18 @@ def _end_of_keys(queries, keys, IS_CAUSAL: tl.constexpr, BLOCK_Q: tl.constexpr):
 
 @triton.jit
 def forward_kernel(
-    Q, K, V, Bias, Allowed, Out, Lse,
+    Q, K, V, Bias, Allowed, Out, Norm,
     q_item, q_head, q_row, k_item, k_head, k_row, v_item, v_head, v_row, o_item, o_head, o_row,
     bias_head, bias_row, allowed_item, allowed_head, allowed_row, allowed_column,
     heads, group, queries, keys, width, value_width, scale,
     IS_CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
 ):
-    """Output and log-sum-exp of a block of queries; programs: (blocks of queries, items · heads)."""
+    """Output of a block of queries; programs: (blocks of queries, items · heads).
+
+    Norm keeps, for the backward, each query's highest score and the logarithm of its total, base 2: apart, as
+    their sum would lose the logarithm where all keys are strongly suppressed.
+    """
     item, head = (tl.program_id(1) // heads).to(tl.int64), (tl.program_id(1) % heads).to(tl.int64)
     rows = tl.program_id(0) * BLOCK_Q + tl.arange(0, BLOCK_Q)
     features, value_features = tl.arange(0, WIDTH), tl.arange(0, VALUE_WIDTH)
@@ -111,14 +115,14 @@ def forward_kernel(
     is_empty = total == 0.0
     out = tl.where(is_empty[:, None], 0.0, out / tl.where(is_empty, 1.0, total)[:, None])
     _put(Out + item * o_item + head * o_head, o_row, rows, queries, value_features, value_width, out)
-    ln2: tl.constexpr = 0.6931471805599453
-    lse = tl.where(is_empty, 0.0, peak * ln2 + tl.log(tl.where(is_empty, 1.0, total)))
-    tl.store(Lse + tl.program_id(1).to(tl.int64) * queries + rows, lse, mask=rows < queries)
+    norm = Norm + 2 * (tl.program_id(1).to(tl.int64) * queries + rows)
+    tl.store(norm, tl.where(is_empty, 0.0, peak), mask=rows < queries)
+    tl.store(norm + 1, tl.log2(tl.where(is_empty, 1.0, total)), mask=rows < queries)
 
 
 @triton.jit
 def delta_kernel(
-    Q, K, V, Bias, Allowed, G, Lse, Delta,
+    Q, K, V, Bias, Allowed, G, Norm, Delta,
     q_item, q_head, q_row, k_item, k_head, k_row, v_item, v_head, v_row, g_item, g_head, g_row,
     bias_head, bias_row, allowed_item, allowed_head, allowed_row, allowed_column,
     heads, group, queries, keys, width, value_width, scale,
@@ -135,7 +139,8 @@ def delta_kernel(
     q = _rows(Q + item * q_item + head * q_head, q_row, rows, queries, features, width)
     g = _rows(G + item * g_item + head * g_head, g_row, rows, queries, value_features, value_width)
     place = tl.program_id(1).to(tl.int64) * queries + rows
-    lse = tl.load(Lse + place, rows < queries, 0.0)
+    peak = tl.load(Norm + 2 * place, rows < queries, 0.0)
+    log_total = tl.load(Norm + 2 * place + 1, rows < queries, 0.0)
     K += item * k_item + head // group * k_head
     V += item * v_item + head // group * v_head
     if Bias is not None:
@@ -149,7 +154,7 @@ def delta_kernel(
         k = _rows(K, k_row, columns, keys, features, width)
         v = _rows(V, v_row, columns, keys, value_features, value_width)
         _, slope = _slope(
-            q, k, v, g, lse, nothing, Bias, Allowed, rows, columns, queries, keys, scale,
+            q, k, v, g, peak, log_total, nothing, Bias, Allowed, rows, columns, queries, keys, scale,
             bias_row, allowed_row, allowed_column, IS_CAUSAL, PRECISION,
         )
         delta += tl.sum(slope, 1)
@@ -158,7 +163,7 @@ def delta_kernel(
 
 @triton.jit
 def grad_query_kernel(
-    Q, K, V, Bias, Allowed, G, Lse, Delta, DQ,
+    Q, K, V, Bias, Allowed, G, Norm, Delta, DQ,
     q_item, q_head, q_row, k_item, k_head, k_row, v_item, v_head, v_row, g_item, g_head, g_row,
     d_item, d_head, d_row, bias_head, bias_row, allowed_item, allowed_head, allowed_row, allowed_column,
     heads, group, queries, keys, width, value_width, scale,
@@ -172,7 +177,8 @@ def grad_query_kernel(
     q = _rows(Q + item * q_item + head * q_head, q_row, rows, queries, features, width)
     g = _rows(G + item * g_item + head * g_head, g_row, rows, queries, value_features, value_width)
     place = tl.program_id(1).to(tl.int64) * queries + rows
-    lse = tl.load(Lse + place, rows < queries, 0.0)
+    peak = tl.load(Norm + 2 * place, rows < queries, 0.0)
+    log_total = tl.load(Norm + 2 * place + 1, rows < queries, 0.0)
     delta = tl.load(Delta + place, rows < queries, 0.0)
     K += item * k_item + head // group * k_head
     V += item * v_item + head // group * v_head
@@ -186,7 +192,7 @@ def grad_query_kernel(
         k = _rows(K, k_row, columns, keys, features, width)
         v = _rows(V, v_row, columns, keys, value_features, value_width)
         _, slope = _slope(
-            q, k, v, g, lse, delta, Bias, Allowed, rows, columns, queries, keys, scale,
+            q, k, v, g, peak, log_total, delta, Bias, Allowed, rows, columns, queries, keys, scale,
             bias_row, allowed_row, allowed_column, IS_CAUSAL, PRECISION,
         )
         dq += tl.dot(slope.to(k.dtype), k, input_precision=PRECISION)
@@ -195,7 +201,7 @@ def grad_query_kernel(
 
 @triton.jit
 def grad_key_value_kernel(
-    Q, K, V, Bias, Allowed, G, Lse, Delta, DK, DV,
+    Q, K, V, Bias, Allowed, G, Norm, Delta, DK, DV,
     q_item, q_head, q_row, k_item, k_head, k_row, v_item, v_head, v_row, g_item, g_head, g_row,
     dk_item, dk_head, dk_row, dv_item, dv_head, dv_row,
     bias_head, bias_row, allowed_item, allowed_head, allowed_row, allowed_column,
@@ -227,10 +233,11 @@ def grad_key_value_kernel(
             q = _rows(Q + item * q_item + head * q_head, q_row, rows, queries, features, width)
             g = _rows(G + item * g_item + head * g_head, g_row, rows, queries, value_features, value_width)
             place = (item * heads + head) * queries + rows
-            lse = tl.load(Lse + place, rows < queries, 0.0)
+            peak = tl.load(Norm + 2 * place, rows < queries, 0.0)
+            log_total = tl.load(Norm + 2 * place + 1, rows < queries, 0.0)
             delta = tl.load(Delta + place, rows < queries, 0.0)
             p, slope = _slope(
-                q, k, v, g, lse, delta, bias, allowed, rows, columns, queries, keys, scale,
+                q, k, v, g, peak, log_total, delta, bias, allowed, rows, columns, queries, keys, scale,
                 bias_row, allowed_row, allowed_column, IS_CAUSAL, PRECISION,
             )
             dv += tl.dot(tl.trans(p).to(g.dtype), g, input_precision=PRECISION)
@@ -241,7 +248,7 @@ def grad_key_value_kernel(
 
 @triton.jit
 def grad_bias_kernel(
-    Q, K, V, Bias, Allowed, G, Lse, Delta, Parts,
+    Q, K, V, Bias, Allowed, G, Norm, Delta, Parts,
     q_item, q_head, q_row, k_item, k_head, k_row, v_item, v_head, v_row, g_item, g_head, g_row,
     bias_head, bias_row, allowed_item, allowed_head, allowed_row, allowed_column,
     heads, group, queries, keys, width, value_width, scale, batch, planes, splits,
@@ -269,14 +276,15 @@ def grad_bias_kernel(
             value = V + item * v_item + head // group * v_head
             v = _rows(value, v_row, columns, keys, value_features, value_width)
             place = (item * heads + head) * queries + rows
-            lse = tl.load(Lse + place, rows < queries, 0.0)
+            peak = tl.load(Norm + 2 * place, rows < queries, 0.0)
+            log_total = tl.load(Norm + 2 * place + 1, rows < queries, 0.0)
             delta = tl.load(Delta + place, rows < queries, 0.0)
             allowed = Allowed
             if Allowed is not None:
                 allowed = Allowed + item * allowed_item + head * allowed_head
             _, slope = _slope(
-                q, k, v, g, lse, delta, Bias + head * bias_head, allowed, rows, columns, queries, keys, scale,
-                bias_row, allowed_row, allowed_column, IS_CAUSAL, PRECISION,
+                q, k, v, g, peak, log_total, delta, Bias + head * bias_head, allowed, rows, columns,
+                queries, keys, scale, bias_row, allowed_row, allowed_column, IS_CAUSAL, PRECISION,
             )
             total += slope
     _put(Parts + tl.program_id(2).to(tl.int64) * queries * keys, keys, rows, queries, columns, keys, total)

@@ -184,13 +184,14 @@ bool soften(const Scores &scores, const Forward &f, ptrdiff_t r, ptrdiff_t rows,
     return any(now == -NEGATIVE_INFINITY);
 }
 
-// 1 / total of each query (0 for a query with no key), and its log-sum-exp.
-void finish(const Forward &f, ptrdiff_t rows, float *logsumexp) {
+// 1 / total of each query (0 for a query with no key), and what the backward needs of it.
+void finish(const Forward &f, ptrdiff_t rows, const Scores &scores) {
     for (ptrdiff_t r = 0; r < rows; r += W) {
         V total = load(f.total + r);
         I empty = total == 0.0f;
         V finite = empty ? broadcast(1.0f) : total;
-        store_first(logsumexp + r, empty ? V{} : load(f.base + r) + logarithm(finite), rows - r);
+        store_first(scores.peak + r, load(f.base + r), rows - r);
+        store_first(scores.log_total + r, empty ? V{} : logarithm(finite), rows - r);
         store(f.total + r, empty ? V{} : 1.0f / total);
     }
 }
@@ -219,7 +220,7 @@ bool forward_tile(const MaskpriorCall &call, int64_t item, int64_t head, const F
         product(rows, width, count, {f.weights.data, f.weights.row, 1}, values.at(first), values.row, sums.data,
                 sums.row, first > 0, ahead);
     }
-    finish(f, rows, scores.logsumexp);
+    finish(f, rows, scores);
     unpack_rows(sums, rows, call.value_width, f.total, output);
     return infinite;
 }
@@ -285,9 +286,9 @@ struct Slopes {
 
     // The weights, in place of the products Q K'.
     void weigh(ptrdiff_t r, ptrdiff_t first, ptrdiff_t last) const {
-        float *weights = b.weights.at(r) - first, logsumexp = scores.logsumexp[r];
+        float *weights = b.weights.at(r) - first, peak = scores.peak[r], log_total = scores.log_total[r];
         scores.row(r).each(weights, first, last,
-                           [&](ptrdiff_t key, V s) { store(weights + key, exponential(s - logsumexp)); });
+                           [&](ptrdiff_t key, V s) { store(weights + key, exponential(s - peak - log_total)); });
         if (scores.drops()) scores.row(r).drop(b.slope.at(r), first, last);
     }
 

@@ -28,7 +28,9 @@ struct MaskpriorCall {
     const uint8_t *allowed;  // or null
     int64_t allowed_batch, allowed_head, allowed_row, allowed_column;
     MaskpriorRows output;
-    float *logsumexp;  // [batch, heads, queries]; 0 for a query that may attend to nothing
+    // [batch, heads, queries]: the highest score and the logarithm of the sum of e^(score - highest), 0 for a query
+    // that may attend to nothing. Apart: their sum would lose the logarithm where all keys are strongly suppressed.
+    float *peak, *log_total;
     MaskpriorRows gradient, grad_query, grad_key, grad_value;
     float *grad_bias;  // [bias_heads, queries, keys], overwritten
 };

@@ -62,7 +62,7 @@ struct Scores {
     float scale, kept;
     uint32_t threshold;
     uint64_t dropout_row;
-    float *logsumexp;
+    float *peak, *log_total;
 
     Scores(const MaskpriorCall &call, int64_t item, int64_t head, ptrdiff_t row)
         : bias(nullptr), allowed(nullptr), bias_row(call.bias_row), allowed_row(call.allowed_row),
@@ -70,7 +70,8 @@ struct Scores {
           scale((float)call.scale), kept((float)(1.0 / (1.0 - call.dropout_p))),
           threshold((uint32_t)(call.dropout_p * 2147483648.0)),
           dropout_row(mix((uint64_t)call.seed) + (uint64_t)((item * call.heads + head) * call.queries + row)),
-          logsumexp(call.logsumexp + (item * call.heads + head) * call.queries + row) {
+          peak(call.peak + (item * call.heads + head) * call.queries + row),
+          log_total(call.log_total + (item * call.heads + head) * call.queries + row) {
         if (call.bias) bias = call.bias + (call.bias_heads > 1 ? head : 0) * call.bias_head + row * call.bias_row;
         if (call.allowed)
             allowed = call.allowed + item * call.allowed_batch + head * call.allowed_head + row * call.allowed_row;
