@@ -39,7 +39,7 @@ def _scores(
     inside = (rows[:, None] < queries) & (columns[None, :] < keys)
     if bias is not None:
         b = tl.load(bias + rows[:, None] * bias_row + columns[None, :], mask=inside, other=0.0)
-        s += b * tl.where(b < -2e38, 1.0, log2e)  # the lowest numbers must not become −∞, which is not allowed
+        s += b * tl.where(b < -2e38, 1.0, log2e)  # the lowest numbers stay finite, as −∞ is closed
     if allowed is not None:
         place = rows[:, None] * allowed_row + columns[None, :] * allowed_column
         inside = inside & (tl.load(allowed + place, mask=inside, other=0) != 0)
