@@ -84,7 +84,8 @@ class _Call:
         # Dropout takes the same blocks for any number of threads, as the backward may run with another one.
         self.threads = 1 if problem.seed is not None else torch.get_num_threads()
         waits = self.threads == 1 and problem.key.shape[2] <= FETCHED_KEYS
-        room = BLOCK_ELEMENTS // 2 if waits else BLOCK_ELEMENTS * self.threads
+        # The calls of a short problem's block cost as much for many threads as for one: fewer of them.
+        room = BLOCK_ELEMENTS // 2 if waits else BLOCK_ELEMENTS * self.threads * (2 if self.is_short else 1)
         items, heads, self.rows = self._block_shape(room)
         batch, _, queries, _ = problem.query.shape
         starts = product(
