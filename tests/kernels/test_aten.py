@@ -34,7 +34,7 @@ def leaves(seed: int, dtype: torch.dtype) -> tuple[list[Tensor], dict[str, objec
     """Operands and M of a random shape, and the constraints."""
     draw, rng = random.Random(seed), torch.Generator().manual_seed(seed)
     batch, kv_heads, group = draw.choice([1, 2, 5]), draw.choice([1, 2, 3]), draw.choice([1, 1, 2])
-    queries, keys, width = draw.choice([1, 7, 19]), draw.choice([3, 11, 33]), draw.choice([4, 16])
+    queries, keys, width = draw.choice([1, 7, 19]), draw.choice([1, 3, 11, 33]), draw.choice([4, 16])
     heads = kv_heads * group
     shapes = (
         (batch, heads, queries, width),

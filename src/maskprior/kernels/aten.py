@@ -84,8 +84,9 @@ class _Call:
         # Dropout takes the same blocks for any number of threads, as the backward may run with another one.
         self.threads = 1 if problem.seed is not None else torch.get_num_threads()
         waits = self.threads == 1 and problem.key.shape[2] <= FETCHED_KEYS
-        # The calls of a short problem's block cost as much for many threads as for one: fewer of them.
-        room = BLOCK_ELEMENTS // 2 if waits else BLOCK_ELEMENTS * self.threads * (2 if self.is_short else 1)
+        room = BLOCK_ELEMENTS // 2 if waits else BLOCK_ELEMENTS * self.threads
+        if self.is_short and self.threads > 1:
+            room *= 2  # the calls of a block cost as much for several threads as for one: fewer of them
         items, heads, self.rows = self._block_shape(room)
         batch, _, queries, _ = problem.query.shape
         starts = product(
@@ -168,9 +169,9 @@ class _Call:
                 place.zero_()  # its lines come into the cache in one stretch
             torch.baddbmm(place, left, right, beta=int(adds), alpha=scale, out=place)
             return
-        read = self.scratch("read", shape)
-        torch.baddbmm(read, left, right, beta=0, alpha=scale, out=read)
-        part = read.view(target.shape)
+        product = self.scratch("product", shape)
+        torch.baddbmm(product, left, right, beta=0, alpha=scale, out=product)
+        part = product.view(target.shape)
         if adds:
             target.add_(part)
         else:
@@ -178,12 +179,13 @@ class _Call:
 
     def weights(self, residual: Tensor) -> Iterator[Tensor]:
         """Weights of each block, as they were kept or computed again."""
-        if not self._is_kept(residual):
+        if not self.is_kept(residual):
             return self.softmax(residual)
         rows, keys = self.group * self.rows, residual.shape[3]
         return (room.view(-1, rows, keys) for room in self.by_query(residual))
 
-    def _is_kept(self, residual: Tensor) -> bool:
+    def is_kept(self, residual: Tensor) -> bool:
+        """Whether ``residual`` has room for the weights."""
         return self.is_short and residual.shape[3] == self.problem.key.shape[2]
 
     def softmax(self, residual: Tensor) -> Iterator[Tensor]:
@@ -199,7 +201,7 @@ class _Call:
         for query_block, key_block, room, bias, allowed, past in zip(
             self.by_query(problem.query),
             self.by_key(problem.key),
-            self.by_query(residual) if self._is_kept(residual) else repeat(None),
+            self.by_query(residual) if self.is_kept(residual) else repeat(None),
             self.by_score(problem.bias),
             self.by_score(problem.allowed),
             self.by_score(causal),
@@ -207,15 +209,17 @@ class _Call:
         ):
             query, key = self.of_query(query_block), self.of_key(key_block)
             shape = (query.shape[0], query.shape[1], key.shape[1])
-            weights = self.scratch("weights", shape) if room is None else room.view(shape)
-            scores = weights.view(*query_block.shape[:3], shape[2])
+            scores = self.scratch("scores", shape)
+            # Into other memory: in place, rows of odd lengths would wait for one another.
+            weights = scores if room is None else room.view(shape)
+            by_head = scores.view(*query_block.shape[:3], shape[2])
             if bias is not None:
-                scores.copy_(bias)
-            torch.baddbmm(weights, query, key.mT, beta=adds, alpha=problem.scale, out=weights)
-            closed = _close(scores, lowest, allowed, past)
-            torch.softmax(weights, dim=-1, out=weights)
+                by_head.copy_(bias)
+            torch.baddbmm(scores, query, key.mT, beta=adds, alpha=problem.scale, out=scores)
+            closed = _close(by_head, lowest, allowed, past)
+            torch.softmax(scores, dim=-1, out=weights)
             if closed is not None:
-                scores.masked_fill_(closed, 0.0)
+                weights.view(by_head.shape).masked_fill_(closed, 0.0)
             if lowest < FLUSHED_BIAS:
                 torch.threshold_(weights, torch.finfo(self.dtype).tiny, 0.0)
             yield weights
@@ -258,11 +262,12 @@ def _fill_gradients(call: _Call, residual: Tensor, gradient: Tensor, grads: Grad
         strict=False,  # what is not needed repeats without end
     ):
         upstream, value = call.of_query(upstream_block), call.of_key(value_block)
-        slope = torch.bmm(upstream, value.mT, out=call.scratch("slope", weights.shape))
+        read = torch.bmm(upstream, value.mT, out=call.scratch("read", weights.shape))
         keep = call.dropout(weights)
         if keep is not None:
-            slope.mul_(keep)
-        torch._softmax_backward_data(slope, weights, -1, call.dtype, grad_input=slope)
+            read.mul_(keep)
+        slope = call.scratch("scores", weights.shape) if call.is_kept(residual) else read
+        torch._softmax_backward_data(read, weights, -1, call.dtype, grad_input=slope)
         if total is not None:
             is_shared = grads.bias.shape[0] == 1
             parts = slope.view(total.shape)
