@@ -213,7 +213,9 @@ def test_empty_names_are_refused() -> None:
         DataConfig("pets", "")
 
 
-@pytest.mark.skipif("MASKPRIOR_DATA" not in os.environ, reason="MASKPRIOR_DATA names no folder of data sets")
+@pytest.mark.skipif(
+    not os.environ.get("MASKPRIOR_DATA"), reason="MASKPRIOR_DATA names no folder of data sets"
+)
 def test_the_real_cifar100_sample(tmp_path: Path) -> None:
     script = Path(os.environ["MASKPRIOR_DATA"]) / "prepare.py"
     subprocess.run([sys.executable, str(script), str(tmp_path), "cifar100"], check=True, capture_output=True)
