@@ -169,9 +169,9 @@ class _Call:
                 place.zero_()  # its lines come into the cache in one stretch
             torch.baddbmm(place, left, right, beta=int(adds), alpha=scale, out=place)
             return
-        product = self.scratch("product", shape)
-        torch.baddbmm(product, left, right, beta=0, alpha=scale, out=product)
-        part = product.view(target.shape)
+        result = self.scratch("result", shape)
+        torch.baddbmm(result, left, right, beta=0, alpha=scale, out=result)
+        part = result.view(target.shape)
         if adds:
             target.add_(part)
         else:
