@@ -1,7 +1,6 @@
 """The division into blocks: any block size and number of threads gives the equation, and the same dropout."""
 
 import random
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,14 +11,6 @@ from maskprior.kernels import aten
 
 # Elements of a block and weights that are kept: from one row a block to all in one, recomputed and kept.
 SIZES = [(2, 0), (1 << 9, 0), (1 << 12, 0), (1 << 9, 1 << 16), (1 << 12, 1 << 16), (1 << 19, 1 << 16)]
-
-
-@pytest.fixture(params=[1, 3])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield int(request.param)
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(params=SIZES)
@@ -61,6 +52,7 @@ def computed(operands: list[Tensor], options: dict[str, object], backend: str) -
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("threads", [1, 3], indirect=True)
 @pytest.mark.usefixtures("sizes", "threads")
 def test_blocks_give_the_equation(seed: int) -> None:
     operands, options = leaves(seed, torch.float64)
@@ -70,6 +62,7 @@ def test_blocks_give_the_equation(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("threads", [1, 3], indirect=True)
 @pytest.mark.usefixtures("sizes", "threads")
 def test_blocks_of_other_types(seed: int) -> None:
     operands, options = leaves(seed, torch.bfloat16)
@@ -78,6 +71,7 @@ def test_blocks_of_other_types(seed: int) -> None:
         torch.testing.assert_close(mine.double(), right, rtol=2e-2, atol=4e-2)
 
 
+@pytest.mark.parametrize("threads", [1, 3], indirect=True)
 @pytest.mark.usefixtures("sizes", "threads")
 def test_the_bias_gradient_is_bit_equal_over_runs() -> None:
     operands, options = leaves(1, torch.float32)
@@ -86,21 +80,20 @@ def test_the_bias_gradient_is_bit_equal_over_runs() -> None:
 
 
 @pytest.mark.usefixtures("sizes")
-@pytest.mark.parametrize(("forward_threads", "backward_threads"), [(1, 3), (3, 1)])
-def test_dropout_is_the_same_whatever_the_threads(forward_threads: int, backward_threads: int) -> None:
+@pytest.mark.parametrize(("threads", "backward_threads"), [(1, 3), (3, 1)], indirect=["threads"])
+def test_dropout_is_the_same_whatever_the_threads(threads: int, backward_threads: int) -> None:
     rng = torch.Generator().manual_seed(3)
     operands = [
         torch.randn(5, 3, 33, 8, generator=rng, dtype=torch.float64).requires_grad_() for _ in range(3)
     ]
     upstream = torch.randn(5, 3, 33, 8, generator=rng, dtype=torch.float64)
-    before, found = torch.get_num_threads(), []
-    for ahead, behind in ((1, 1), (forward_threads, backward_threads)):
+    found = []
+    for ahead, behind in ((1, 1), (threads, backward_threads)):
         torch.manual_seed(11)
         torch.set_num_threads(ahead)
         output = attention(*operands, backend="aten", dropout_p=0.4)
         torch.set_num_threads(behind)
         found.append((output, *torch.autograd.grad(output, operands, upstream)))
-    torch.set_num_threads(before)
     for several, one in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(several, one, rtol=1e-9, atol=1e-11)
 

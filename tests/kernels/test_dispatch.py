@@ -22,10 +22,14 @@ def without_native(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "LIBRARY", native.Library(None, 0, "was not built"))
 
 
+def need_library(backend: str) -> None:
+    if backend == "native" and native.LIBRARY.functions is None:
+        pytest.skip(native.LIBRARY.reason)
+
+
 @pytest.fixture
 def with_native() -> None:
-    if native.LIBRARY.functions is None:
-        pytest.skip(native.LIBRARY.reason)
+    need_library("native")
 
 
 @pytest.mark.usefixtures("with_native")
@@ -129,8 +133,7 @@ def test_the_choice_can_be_asked_for_a_call_that_is_not_valid() -> None:
 
 @pytest.mark.parametrize("backend", ["native", "aten", "reference", "sdpa", "flex"])
 def test_a_bias_of_plus_infinity_is_refused(backend: str) -> None:
-    if backend == "native" and native.LIBRARY.functions is None:
-        pytest.skip(native.LIBRARY.reason)
+    need_library(backend)
     bias = torch.zeros(5, 5)
     bias[2, 3] = float("inf")
     with pytest.raises(ValueError, match=r"expected a bias below \+∞"):
@@ -139,8 +142,7 @@ def test_a_bias_of_plus_infinity_is_refused(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", ["native", "aten"])
 def test_second_derivatives_are_refused_with_the_way_out(backend: str) -> None:
-    if backend == "native" and native.LIBRARY.functions is None:
-        pytest.skip(native.LIBRARY.reason)
+    need_library(backend)
     query, key, value = operands()
     query.requires_grad_()
     output = attention(query, key, value, backend=backend)
@@ -208,8 +210,7 @@ def test_forward_mode_takes_the_equation() -> None:
 
 @pytest.mark.parametrize("backend", ["native", "aten"])
 def test_an_operator_under_a_transform_names_the_equation(backend: str) -> None:
-    if backend == "native" and native.LIBRARY.functions is None:
-        pytest.skip(native.LIBRARY.reason)
+    need_library(backend)
     value = torch.ones(2, 3, 70, 8)
     message = "does not take the transforms of torch.func; backend='reference' can"
     with pytest.raises(ValueError, match=message):
@@ -220,8 +221,7 @@ def test_an_operator_under_a_transform_names_the_equation(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", ["auto", "native", "aten", "reference", "sdpa"])
 def test_tensors_of_another_device_are_refused(backend: str) -> None:
-    if backend == "native" and native.LIBRARY.functions is None:
-        pytest.skip(native.LIBRARY.reason)
+    need_library(backend)
     query, key, value = operands()
     logits, allowed = torch.zeros(5, 5), torch.ones(5, 5, dtype=torch.bool)
     right = {"query": query, "key": key, "value": value, "mask_logits": logits, "allowed": allowed}

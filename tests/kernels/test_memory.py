@@ -1,10 +1,8 @@
 """Peak memory beyond attention without a mask: a few bias-sized buffers, whatever the batch."""
 
 import sys
-from collections.abc import Iterator
 
 import pytest
-import torch
 
 from benchmarks.attention import METHODS, WITHOUT_MASK, Options, make_problem, peak_mib
 from maskprior.kernels import native
@@ -19,14 +17,6 @@ def extra_peak_mib(method: str, batch: int) -> float:
         problem.backward(problem.forward(METHODS[name]), METHODS[name])
     peaks = [peak_mib(problem, METHODS[name], "cpu") for name in (method, WITHOUT_MASK)]
     return peaks[0] - peaks[1]
-
-
-@pytest.fixture
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield int(request.param)
-    torch.set_num_threads(before)
 
 
 # More threads than twice the heads cost native an N x N each: the page says so.

@@ -1,6 +1,5 @@
 """The native library: every instruction set, threads, tile borders, and its absence."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -111,14 +110,6 @@ def test_what_is_not_needed_changes_nothing_else(length: int, needs: Needs) -> N
     _, part = computed(problem, upstream, native.LIBRARY.level, needs)
     for mine, full, wanted in zip(part, whole, (*[needs.operands] * 3, needs.bias), strict=True):
         assert torch.equal(mine, full) if wanted else mine.numel() == 0
-
-
-@pytest.fixture
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield int(request.param)
-    torch.set_num_threads(before)
 
 
 # Small bias: items first; large bias: heads first. Shared, per-head and grouped biases; few pairs.
