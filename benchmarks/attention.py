@@ -15,7 +15,6 @@ SDPA without a mask. ``--clock cpu`` counts processor time of one thread, for sh
 """
 
 import ctypes
-import itertools
 import json
 import math
 import random
@@ -188,10 +187,9 @@ def time_methods(
     """Median forward and total time in ms of each method, timed in turn."""
     forward: dict[str, list[float]] = {name: [] for name in methods}
     total: dict[str, list[float]] = {name: [] for name in methods}
-    order, rng, begin = list(methods.items()), random.Random(0), time.perf_counter()
-    for done in itertools.count():
-        if done >= options.rounds and time.perf_counter() - begin >= options.seconds:
-            break
+    order, rng, begin, done = list(methods.items()), random.Random(0), time.perf_counter(), 0
+    while done < options.rounds or time.perf_counter() - begin < options.seconds:
+        done += 1
         rng.shuffle(order)
         for name, method in order:
             start = clock(options)
@@ -351,4 +349,4 @@ def main(options: Options) -> None:
 
 if __name__ == "__main__":
     chosen = tyro.cli(Options, description=__doc__)
-    sys.exit(exit_code("benchmarks.attention", lambda: main(chosen)))
+    sys.exit(exit_code("benchmarks.attention", lambda: main(chosen), "the same command starts over"))

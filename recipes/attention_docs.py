@@ -47,10 +47,14 @@ def read_rows(threads: int, results: Path = RESULTS, prefix: str = "") -> Rows:
     return rows
 
 
+def read_processor(results: Path, prefix: str = "") -> dict[int, Rows]:
+    """Number of threads → the rows of a processor."""
+    return {threads: read_rows(threads, results, prefix) for threads in FILES}
+
+
 def blocks(results: Path = RESULTS) -> dict[str, str]:
     """Block name → Markdown."""
-    found = {threads: read_rows(threads, results) for threads in FILES}
-    other = {threads: read_rows(threads, results, OTHER) for threads in FILES}
+    found, other = read_processor(results), read_processor(results, OTHER)
     return {
         "attention-hardware": hardware(found[1]),
         **{f"attention-time-{threads}": to_markdown(time_table(rows)) for threads, rows in found.items()},
@@ -62,10 +66,10 @@ def blocks(results: Path = RESULTS) -> dict[str, str]:
 
 def readme_blocks(results: Path = RESULTS) -> dict[str, str]:
     """Block name → Markdown, of the README."""
-    found, other = ({n: read_rows(n, results, prefix) for n in FILES} for prefix in ("", OTHER))
+    found, other = read_processor(results), read_processor(results, OTHER)
     shares = [row["ratio_to_no_mask"] for rows in other.values() for row in rows if row["method"] == "native"]
     elsewhere = f"On another processor `native` took {min(shares):.2f} – {max(shares):.2f}."
-    return {"attention-main": f"{headline(found)}\n\n{hardware(found[1])} {elsewhere}"}
+    return {"attention-main": f"{headline(found)}\n{hardware(found[1])} {elsewhere}"}
 
 
 def headline(found: dict[int, Rows]) -> str:
@@ -82,7 +86,7 @@ def headline(found: dict[int, Rows]) -> str:
             [row["ratio_to_no_mask"] for row in rows if row["method"] == method] for rows in found.values()
         )
         lines.append((words, *(f"{min(values):.2f} – {max(values):.2f}" for values in shares)))
-    header = ("attention", *(f"{n} thread{'s' * (n > 1)}" for n in found))
+    header = ("attention", *map(threads_of, found))
     return to_markdown(TextTable(header, tuple(lines), labels=1))
 
 
@@ -92,6 +96,11 @@ def hardware(rows: Rows) -> str:
     return (
         f"Measured on {found['cpu']}; one thread multiplies float32 matrices of 2048² at {rate:.0f} GFLOP/s."
     )
+
+
+def threads_of(count: int) -> str:
+    """The number in words of a heading."""
+    return f"{count} thread{'s' * (count > 1)}"
 
 
 def by_shape(rows: Rows) -> dict[tuple[int, ...], dict[str, dict[str, Any]]]:
@@ -132,18 +141,18 @@ def target_table(found: dict[int, Rows]) -> TextTable:
             reached = (f"{share:.2f} {word}" for share, word in zip(shares, words, strict=True))
             floor = f"{floor_share(shapes[shape]['sdpa_no_mask']):.2f}"
             lines.append((method, str(shape), floor, f"≤ {target:.2f}", *reached))
-    header = ("backend", "(B, H, N, d)", "floor", "target", *(f"{n} thread{'s' * (n > 1)}" for n in found))
+    header = ("backend", "(B, H, N, d)", "floor", "target", *map(threads_of, found))
     return TextTable(header, tuple(lines), labels=2)
 
 
 def other_table(found: dict[int, Rows]) -> TextTable:
-    """Shares of the methods whose code was the present one."""
+    """Shares of the methods but `aten`, whose blocks were others."""
     methods = ("equation", "compiled", "native")
     lines = []
     for shape in by_shape(found[1]):
         shares = (by_shape(found[n])[shape][name]["ratio_to_no_mask"] for n in found for name in methods)
         lines.append((str(shape), *(f"{share:.2f}" for share in shares)))
-    header = ("(B, H, N, d)", *(f"{name}, {n} thread{'s' * (n > 1)}" for n in found for name in methods))
+    header = ("(B, H, N, d)", *(f"{name}, {threads_of(n)}" for n in found for name in methods))
     return TextTable(header, tuple(lines), labels=1)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from maskprior.kernels.dispatch import compute_attention
 from maskprior.kernels.log_sigmoid import log_sigmoid
-from maskprior.kernels.problem import check_bias_dtype, make_problem
+from maskprior.kernels.problem import check_bias_dtype, check_one_bias, make_problem
 
 ALLOWED_LOGIT = 4.0
 SUPPRESSED_LOGIT = -10.0
@@ -206,9 +206,8 @@ def attention(
 
     Source: Ma et al. 2026, section 3; Vaswani et al., "Attention Is All You Need", 2017, section 3.2.
     """
+    check_one_bias(mask_logits, bias)
     if mask_logits is not None:
-        if bias is not None:
-            raise ValueError("expected mask_logits or bias, got both")
         check_bias_dtype("mask_logits", mask_logits)
         is_plain = backend == "reference" or mask_logits.dtype != torch.float32
         bias = logits_to_bias(mask_logits) if is_plain else log_sigmoid(mask_logits)

@@ -8,12 +8,15 @@ from rich.console import Console
 from maskprior.experiments.train import TrainingDivergedError
 
 
-def exit_code(program: str, action: Callable[[], object]) -> int:
+def exit_code(
+    program: str, action: Callable[[], object], again: str = "the same command does the rest"
+) -> int:
     """Do it: 0 = done, 2 = bad input or output, 3 = a run diverged or a worker died, 130 = interrupted.
 
     Args:
         program: the name before the line on standard error.
         action: what to do.
+        again: what the program does if it is called again after it was stopped.
     """
     try:
         action()
@@ -21,13 +24,13 @@ def exit_code(program: str, action: Callable[[], object]) -> int:
         _complain(f"{program}: error: {error}")
         return 2
     except BrokenProcessPool:
-        _complain(f"{program}: a worker process died; the same command does the rest")
+        _complain(f"{program}: a worker process died; {again}")
         return 3
     except TrainingDivergedError as error:
         _complain(f"{program}: diverged: {error}")
         return 3
     except KeyboardInterrupt:
-        _complain(f"{program}: interrupted; the same command does the rest", style="")
+        _complain(f"{program}: interrupted; {again}", style="")
         return 130
     return 0
 

@@ -83,11 +83,8 @@ class _Call:
         self.is_short = problem.query.shape[2] * problem.key.shape[2] <= KEPT_ELEMENTS
         # Dropout takes the same blocks for any number of threads, as the backward may run with another one.
         self.threads = 1 if problem.seed is not None else torch.get_num_threads()
-        waits = self.threads == 1 and problem.key.shape[2] <= FETCHED_KEYS
-        room = BLOCK_ELEMENTS // 2 if waits else BLOCK_ELEMENTS * self.threads
-        if self.is_short and self.threads > 1:
-            room *= 2  # the calls of a block cost as much for several threads as for one: fewer of them
-        items, heads, self.rows = self._block_shape(room)
+        self.waits = self.threads == 1 and problem.key.shape[2] <= FETCHED_KEYS
+        items, heads, self.rows = self._block_shape(self._room())
         batch, _, queries, _ = problem.query.shape
         starts = product(
             range(0, problem.key.shape[1], heads), range(0, batch, items), range(0, queries, self.rows)
@@ -104,17 +101,25 @@ class _Call:
             )
             for head, item, row in self.starts
         ]
-        self.is_fetched = waits and len(self.starts) > 1
+        self.is_fetched = self.waits and len(self.starts) > 1
         self._memory: dict[str, Tensor] = {}
         self._generator = None if problem.seed is None else torch.Generator().manual_seed(int(problem.seed))
 
+    def _room(self) -> int:
+        """Numbers of one block."""
+        least, most = BLOCK_ELEMENTS // 2, BLOCK_ELEMENTS * self.threads
+        if self.waits:
+            return least
+        if self.is_short:  # the calls of a block cost as much for several threads as for one: fewer of them
+            return most * 2 if self.threads > 1 else most
+        # Weights and their gradient together take less than a bias, with what the products need.
+        _, heads, queries, _ = self.problem.query.shape
+        return min(most, max(least, heads * queries * self.problem.key.shape[2] // 2 - least))
+
     def _block_shape(self, room: int) -> tuple[int, int, int]:
         """Items, key heads and queries of one block of ``room`` numbers; each query meets all keys."""
-        batch, query_heads, queries, width = self.problem.query.shape
+        batch, _, queries, width = self.problem.query.shape
         (key_heads, keys), group = self.problem.key.shape[1:3], self.group
-        if not self.is_short:  # weights and their gradient take less than a bias, with what products need
-            least = BLOCK_ELEMENTS // 2
-            room = min(room, max(least, query_heads * queries * keys // 2 - least))
         together = max(1, min(max(BLOCK_PAIRS, self.threads), batch * key_heads)) * group * keys
         rows = max(1, queries if self.is_short else min(queries, room // together))
         pairs = max(1, room // (max(keys, width) * group * rows))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from maskprior.kernels import aten, native, reference, sdpa
 from maskprior.kernels.operators import is_plain, transform_on
-from maskprior.kernels.problem import AttentionProblem, check_bias_range, make_problem
+from maskprior.kernels.problem import AttentionProblem, check_bias_range, check_one_bias, make_problem
 
 # What `auto` tries on a device, fastest first; the last can do everything.
 ON_CPU = ("native", "aten", "reference")
@@ -57,10 +57,9 @@ def select_backend(
         ValueError: the call is not valid, the backend is unknown or cannot do what is asked.
         TypeError: tensors of the wrong type.
     """
+    check_one_bias(mask_logits, bias)
     if mask_logits is not None:
-        if bias is not None:
-            raise ValueError("expected mask_logits or bias, got both")
-        bias = mask_logits  # of the same shapes and type, which is all that counts
+        bias = mask_logits  # of the same shape and type, which is all that counts
     problem = make_problem(
         query, key, value, bias=bias, allowed=allowed, is_causal=is_causal, scale=scale, dropout_p=dropout_p
     )

@@ -59,15 +59,9 @@ def make_problem(
         ValueError: shapes that do not fit, an empty key axis or a dropout probability out of [0, 1).
         TypeError: arguments of the wrong type.
     """
-    tensors = {
-        "query": query,
-        "key": key,
-        "value": value,
-        "mask_logits or the bias": bias,
-        "`allowed`": allowed,
-    }
-    for name, tensor in tensors.items():
-        _check_tensor(name, tensor, query.device if isinstance(query, Tensor) else None)
+    optional = {"mask_logits or the bias": bias, "`allowed`": allowed}
+    given = {name: tensor for name, tensor in optional.items() if tensor is not None}
+    _check_tensors({"query": query, "key": key, "value": value, **given})
     _check_numbers(is_causal, scale, dropout_p)
     query, key, value = _autocast(query, key, value)
     _check_operands(query, key, value)
@@ -89,6 +83,12 @@ def make_problem(
 def causal_pattern(queries: int, keys: int, device: torch.device) -> Tensor:
     """Bool ``[queries, keys]``: key j ≤ i + keys − queries (bottom-right alignment)."""
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
+
+
+def check_one_bias(mask_logits: Tensor | None, bias: Tensor | None) -> None:
+    """Raise ValueError if both M and a ready log σ(M) are given."""
+    if mask_logits is not None and bias is not None:
+        raise ValueError("expected mask_logits or bias, got both")
 
 
 def check_bias_dtype(name: str, bias: Tensor) -> None:
@@ -116,13 +116,13 @@ def _autocast(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor
     return query.to(dtype), key.to(dtype), value.to(dtype)
 
 
-def _check_tensor(name: str, tensor: Tensor | None, device: torch.device | None) -> None:
-    if tensor is None and name in ("mask_logits or the bias", "`allowed`"):
-        return
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"expected {name} as a tensor, got {type(tensor).__name__}")
-    if tensor.device != device:
-        raise ValueError(f"expected {name} on the query's device {device}, got {tensor.device}")
+def _check_tensors(tensors: dict[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"expected {name} as a tensor, got {type(tensor).__name__}")
+        device = tensors["query"].device
+        if tensor.device != device:
+            raise ValueError(f"expected {name} on the query's device {device}, got {tensor.device}")
 
 
 def _check_numbers(is_causal: bool, scale: float | None, dropout_p: float) -> None:

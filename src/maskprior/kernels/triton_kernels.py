@@ -49,6 +49,12 @@ def _scores(
 
 
 @triton.jit
+def _norm(Norm, place, inside):
+    """What the forward kept of the queries: their highest scores and the logarithms of their totals."""
+    return tl.load(Norm + 2 * place, inside, 0.0), tl.load(Norm + 2 * place + 1, inside, 0.0)
+
+
+@triton.jit
 def _slope(
     q, k, v, g, peak, log_total, delta, bias, allowed, rows, columns, queries, keys, scale,
     bias_row, allowed_row, allowed_column, IS_CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
@@ -139,8 +145,7 @@ def delta_kernel(
     q = _rows(Q + item * q_item + head * q_head, q_row, rows, queries, features, width)
     g = _rows(G + item * g_item + head * g_head, g_row, rows, queries, value_features, value_width)
     place = tl.program_id(1).to(tl.int64) * queries + rows
-    peak = tl.load(Norm + 2 * place, rows < queries, 0.0)
-    log_total = tl.load(Norm + 2 * place + 1, rows < queries, 0.0)
+    peak, log_total = _norm(Norm, place, rows < queries)
     K += item * k_item + head // group * k_head
     V += item * v_item + head // group * v_head
     if Bias is not None:
@@ -177,8 +182,7 @@ def grad_query_kernel(
     q = _rows(Q + item * q_item + head * q_head, q_row, rows, queries, features, width)
     g = _rows(G + item * g_item + head * g_head, g_row, rows, queries, value_features, value_width)
     place = tl.program_id(1).to(tl.int64) * queries + rows
-    peak = tl.load(Norm + 2 * place, rows < queries, 0.0)
-    log_total = tl.load(Norm + 2 * place + 1, rows < queries, 0.0)
+    peak, log_total = _norm(Norm, place, rows < queries)
     delta = tl.load(Delta + place, rows < queries, 0.0)
     K += item * k_item + head // group * k_head
     V += item * v_item + head // group * v_head
@@ -233,8 +237,7 @@ def grad_key_value_kernel(
             q = _rows(Q + item * q_item + head * q_head, q_row, rows, queries, features, width)
             g = _rows(G + item * g_item + head * g_head, g_row, rows, queries, value_features, value_width)
             place = (item * heads + head) * queries + rows
-            peak = tl.load(Norm + 2 * place, rows < queries, 0.0)
-            log_total = tl.load(Norm + 2 * place + 1, rows < queries, 0.0)
+            peak, log_total = _norm(Norm, place, rows < queries)
             delta = tl.load(Delta + place, rows < queries, 0.0)
             p, slope = _slope(
                 q, k, v, g, peak, log_total, delta, bias, allowed, rows, columns, queries, keys, scale,
@@ -276,8 +279,7 @@ def grad_bias_kernel(
             value = V + item * v_item + head // group * v_head
             v = _rows(value, v_row, columns, keys, value_features, value_width)
             place = (item * heads + head) * queries + rows
-            peak = tl.load(Norm + 2 * place, rows < queries, 0.0)
-            log_total = tl.load(Norm + 2 * place + 1, rows < queries, 0.0)
+            peak, log_total = _norm(Norm, place, rows < queries)
             delta = tl.load(Delta + place, rows < queries, 0.0)
             allowed = Allowed
             if Allowed is not None:
